@@ -9,9 +9,12 @@ use forebay_base::seed::Dice;
 use forebay_base::{FailPoints, Ino};
 use forebay_disk::Allocate;
 use forebay_disk::memory::MemoryDisk;
+use forebay_fs::fsck::{Damage, Outcome, Repair};
+use forebay_fs::key;
 use forebay_fs::record::{DEFAULT_POOL, Durability, Kind, Placement};
 use forebay_fs::snapshot::Change;
 use forebay_fs::{FsError, NewDisk, Replace, Result, SetAttributes};
+use forebay_store::{Batch, Store as _, Stores as _};
 use support::{Handle, READ, READ_WRITE, ROOT, Rig, Shorthand as _, TRUNCATE, User, WRITE, file};
 
 /// Paths with the bytes of files; `None` for directories.
@@ -272,6 +275,44 @@ fn the_root_fileset_has_snapshots_without_the_other_filesets() {
     let wanted: Tree = [("/at-the-top".to_owned(), Some(b"bytes".to_vec()))].into();
     assert_eq!(tree_of(&fs, fs.find(list, "one").unwrap()), wanted);
     rig.close(fs);
+}
+
+#[test]
+fn fsck_finds_lost_stores_and_objects_of_snapshots_and_touches_nothing_that_they_hold() {
+    let rig = Rig::in_memory();
+    let fs = rig.open();
+    let data = fs.fileset("data");
+    let inos = ["rewritten", "removed", "same"].map(|name| fs.make_file(data, name));
+    inos.iter().for_each(|ino| fs.write_file(*ino, 0, b"bytes"));
+    fs.commit().unwrap();
+    let removed = rig.object_of(inos[1]).unwrap();
+    take(&fs, "one");
+    let before = seen(&fs, "one");
+    fs.write_file(inos[0], 0, b"BYTES");
+    fs.unlink(data, b"removed").unwrap();
+    rig.close(fs);
+    // A repair of something else leaves what the snapshot holds.
+    let store = rig.store_of(data.fileset());
+    let changes = [(key::USAGE.to_vec(), None)].into();
+    store.commit(&Batch { requires: Vec::new(), changes }).unwrap();
+    assert_eq!(rig.fsck(Repair::Found, true).outcome(), Outcome::Repaired);
+    let fs = rig.open();
+    assert_eq!(seen(&fs, "one"), before);
+    rig.close(fs);
+
+    rig.disk.as_disk().remove(removed).unwrap();
+    let report = rig.fsck(Repair::Found, false);
+    assert_eq!(report.outcome(), Outcome::Left);
+    assert!(report.findings[0].detail.contains("1 of its files have lost their objects"));
+    rig.stores().remove_frozen(data.fileset(), 1).unwrap();
+    let report = rig.fsck(Repair::Found, false);
+    assert_eq!(report.outcome(), Outcome::Repaired, "{:#?}", report.findings);
+    assert!(report.findings.iter().any(|found| found.damage == Damage::Snapshot));
+    let fs = rig.open();
+    assert!(fs.names(list(&fs)).is_empty());
+    assert_eq!(fs.contents(inos[0]), b"BYTES");
+    assert_eq!(fs.contents(inos[2]), b"bytes");
+    fs.close().unwrap();
 }
 
 #[test]
