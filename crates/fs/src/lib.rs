@@ -45,6 +45,7 @@ pub mod remote;
 pub mod reserve;
 pub mod settings;
 mod shared;
+pub mod snapshot;
 pub mod space;
 mod stale;
 pub mod stats;

@@ -13,6 +13,7 @@ mod policy;
 mod quota;
 mod report;
 mod settings;
+mod snapshot;
 mod store;
 mod user;
 

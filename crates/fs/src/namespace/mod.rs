@@ -30,6 +30,7 @@ mod policy;
 pub(crate) mod quota;
 mod report;
 mod rest;
+mod snapshots;
 mod tasks;
 mod whole;
 
@@ -55,6 +56,7 @@ pub use self::handover::HandOver;
 pub use self::locks::Interruption;
 use self::locks::LockTables;
 pub use self::report::UnreachableFile;
+use self::snapshots::Views;
 use self::tasks::Tasks;
 use crate::cache::InodeCache;
 use crate::clients::Clients;
@@ -116,6 +118,8 @@ pub struct Namespace {
     binder: OnceLock<Box<dyn Fn() + Send + Sync>>,
     locks: LockTables,
     tasks: Tasks,
+    /// Snapshots that were looked at.
+    views: Views,
     /// The cluster that it is a member of, if any.
     cluster: Option<Membership>,
 }
@@ -238,6 +242,7 @@ impl Namespace {
             uuid: &before.uuid,
             shared: &shared,
             store,
+            stores: &stores,
             settings: root_entry.settings(),
             counters: Arc::clone(&root_entry.counters),
             disks: &before.disks,
@@ -283,6 +288,7 @@ impl Namespace {
             binder: OnceLock::new(),
             locks: LockTables::default(),
             tasks: Tasks::default(),
+            views: Views::default(),
             cluster,
         })
     }
@@ -414,6 +420,7 @@ impl Namespace {
             uuid: &self.uuid,
             shared: &self.shared,
             store,
+            stores: &self.stores,
             settings: fileset.settings(),
             counters: Arc::clone(&fileset.counters),
             disks: &disks,
@@ -553,7 +560,7 @@ impl Namespace {
     pub fn statistics_at(&self, ino: Ino) -> Result<Statistics> {
         self.at(ino, |owner| match owner {
             Owner::Local(partition) => self.statistics_within(partition),
-            Owner::Native(native) if native.is_list() => self.statistics(),
+            Owner::Native(native) if native.has_no_disk() => self.statistics(),
             Owner::Native(native) => {
                 let (capacity, inodes) = native.tree()?.capacity()?;
                 Ok(Statistics { capacity, inodes })

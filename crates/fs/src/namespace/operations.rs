@@ -33,6 +33,12 @@ impl Namespace {
             self.refresh()?;
             found = self.at(parent, |owner| owner.lookup(parent, name));
         }
+        if matches!(found, Err(FsError::NotFound))
+            && name == crate::snapshot::DIRECTORY
+            && let Some(directory) = self.snapshot_directory(parent)?
+        {
+            return Ok(directory);
+        }
         match found? {
             Found::Here(attributes) => Ok(attributes),
             Found::Elsewhere(ino) => {
@@ -480,6 +486,13 @@ impl Namespace {
             Source::Object(from, left) => {
                 let (from, to) = ((&*from, source_offset), (target, target_offset));
                 self.at(target, |owner| owner.copy_from(from, to, length.min(left)))
+            }
+            Source::OfSnapshot(from) => {
+                let (object, to) = ((&*from.object, source_offset), (target, target_offset));
+                let length = length.min(from.left);
+                let copied = self.at(target, |owner| owner.copy_from(object, to, length))?;
+                // Otherwise the kernel copies the same range once more, through memory.
+                if from.is_right() { Ok(copied) } else { Err(FsError::CrossFileset) }
             }
             Source::Theirs if source.fileset() == target.fileset() => {
                 let (from, to) = ((source, source_offset), (target, target_offset));

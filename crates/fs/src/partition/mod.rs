@@ -15,6 +15,7 @@ pub(crate) mod quota;
 pub mod recovery;
 pub(crate) mod relocate;
 pub(crate) mod shortage;
+pub(crate) mod snapshots;
 mod unreachable;
 
 use std::collections::{HashMap, HashSet};
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use forebay_base::hash::HashKey;
 use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId, Timestamp};
-use forebay_store::Store;
+use forebay_store::{Store, Stores};
 use parking_lot::Mutex;
 
 use crate::attributes::Attributes;
@@ -87,6 +88,10 @@ pub struct Partition {
     limited: AtomicBool,
     /// Held while quotas are changed.
     quota_changes: Mutex<()>,
+    /// What it shares with its snapshots.
+    sharing: snapshots::Sharing,
+    /// Frozen copies of its store: those of its snapshots.
+    frozen: Arc<dyn Stores>,
 }
 
 /// What people choose of a fileset, as requests ask for it.
@@ -145,6 +150,11 @@ impl Partition {
     /// Its store.
     pub(crate) fn store(&self) -> &dyn Store {
         &*self.store
+    }
+
+    /// Its store, for whoever reads it for longer.
+    pub(crate) fn shared_store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
     }
 
     /// The latest epoch that ended in a crash, as its store knows; 0 if none did.
@@ -528,6 +538,8 @@ impl Partition {
         let at = file.object.take()?;
         let live = file.live.take();
         let published = live.as_ref().is_none_or(|live| live.is_published());
+        // One that a snapshot shares gives nothing back.
+        let bytes = if self.sharing.is_shared(at.id) { 0 } else { bytes };
         if !writes.drop_object(at, bytes, published) {
             self.shared.objects.await_removal(Removal { at, bytes });
         }
