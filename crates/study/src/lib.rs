@@ -3,7 +3,7 @@
 //! [`record`] is what is written down, and all that a report is made from. [`run`] makes it:
 //! [`forebay_process`] runs jobs and accounts for them, [`sampler`] watches the machine, [`environment`] describes it.
 //! [`summary`] computes what people look at and [`compare`] what they compare, purely from records;
-//! [`report`] shows it as a page with [`chart`]s, [`terminal`] on the terminal, [`csv`](mod@csv) as files.
+//! [`report`] shows it as a page with [`chart`]s, [`terminal`] on the terminal, [`csv`](mod@csv) as files, [`xlsx`] as a workbook.
 
 pub mod chart;
 pub mod compare;
@@ -17,5 +17,6 @@ pub mod sampler;
 pub mod statistics;
 pub mod summary;
 pub mod terminal;
+pub mod xlsx;
 
 pub use error::{Error, Result};

@@ -15,6 +15,7 @@ pub mod plan;
 pub mod policy;
 pub mod quota;
 pub mod shell;
+pub mod space;
 pub mod stat;
 pub mod status;
 pub mod step;

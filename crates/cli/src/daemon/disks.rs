@@ -17,6 +17,7 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::RemoveDisk { .. }
             | Ask::GiveUpDisk { .. }
             | Ask::SetQuota { .. }
+            | Ask::Census
             | Ask::LookAtPolicy { .. }
             | Ask::RunPolicy { .. }
     )
@@ -51,6 +52,7 @@ fn carry_out(fs: &Namespace, ask: Ask) -> Result<Answer> {
         Ask::Quotas { fileset } => {
             return Ok(Answer::Quotas { quotas: fs.quotas(fileset.as_deref())? });
         }
+        Ask::Census => return Ok(Answer::Census(fs.census())),
         Ask::Tasks => return Ok(Answer::Tasks { tasks: fs.task_status() }),
         Ask::OrderTask { task, order } => order.give(fs, task)?,
         other => bail!("not something that is asked of disks: {other:?}"),

@@ -13,6 +13,7 @@ mod policy;
 mod quota;
 mod report;
 mod settings;
+mod space;
 mod store;
 mod user;
 

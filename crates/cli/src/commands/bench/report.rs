@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use forebay_study::record::Record;
+use forebay_study::summary::Summary;
+use forebay_study::xlsx;
 
 use super::result::{self, Shown};
 
@@ -12,10 +14,14 @@ use super::result::{self, Shown};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay bench report bench-mixed-20260102-150405
+  forebay bench report results/mine --xlsx mine.xlsx
   forebay bench report results/mine --json           the summary as JSON")]
 pub struct Report {
     /// Folder of the result.
     result: PathBuf,
+    /// Write the tables, jobs and steps as a workbook for spreadsheet programs (XLSX) into this file too.
+    #[arg(long, value_name = "FILE")]
+    xlsx: Option<PathBuf>,
     /// Print the summary as JSON.
     #[arg(long)]
     json: bool,
@@ -25,6 +31,9 @@ impl Report {
     pub fn run(self) -> Result<ExitCode> {
         let record = Record::read(&self.result)?;
         let page = result::rebuild(&record, &self.result)?;
+        if let Some(file) = &self.xlsx {
+            xlsx::write(&record, &Summary::of(&record), file)?;
+        }
         let shown = if self.json { Shown::Json } else { Shown::Tables };
         result::show(&record, &page, shown)?;
         Ok(ExitCode::SUCCESS)
