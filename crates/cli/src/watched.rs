@@ -10,6 +10,8 @@ use forebay_advisor::mute::{self, Mutes};
 use forebay_advisor::{Host, examine};
 use forebay_base::time::SystemClock;
 use forebay_base::{Clock as _, Timestamp};
+use forebay_engine::cluster::Cluster;
+use forebay_engine::home::GridHome;
 use forebay_fs::census::AGES;
 use forebay_fs::stats::upper_edge;
 use forebay_web::watched::{Cause, Disk, Files, Fileset, Finding, Holding, Space, Watched};
@@ -50,14 +52,15 @@ const SPACE_AGE: Duration = Duration::from_mins(10);
 const FINDINGS_AGE: Duration = Duration::from_secs(60);
 
 impl System {
-    /// The file system at `place`, or the one whose home folder is that of the grid, if there is one.
+    /// The file system at `place`, or that of the grid: the one whose home folder is that of the grid, or the one that the nodes of its
+    /// cluster share; none if there is none.
     ///
     /// # Errors
     /// If there is none at `place`.
     pub fn new(root: &Path, place: Option<&Path>) -> Result<System> {
         let home = match place {
             Some(place) => Some(super::commands::waiters::home_of(Some(place))?),
-            None => Home::at(root).ok(),
+            None => Home::at(root).ok().or_else(|| of_cluster(root)),
         };
         Ok(System {
             home: home.map(|home| home.root().to_owned()),
@@ -112,6 +115,12 @@ impl System {
             });
         }
     }
+}
+
+/// The file system of the cluster whose nodes a grid runs on, if it does.
+fn of_cluster(root: &Path) -> Option<Home> {
+    let cluster = Cluster::of(&GridHome::guarded(root).ok()?).ok()??;
+    Home::at(&cluster.node).ok()
 }
 
 /// Has the daemon count what files hold.

@@ -70,7 +70,8 @@ struct ServeWeb {
     /// What login links begin with, where a proxy or another name leads to the server, such as `https://grid.example.com`.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// Mount point or home folder of the file system to show [default: ROOT, if a file system has its home there].
+    /// Mount point or home folder of the file system to show [default: ROOT, if a file system has its home there; otherwise
+    /// that of the cluster on whose nodes the grid runs].
     #[arg(long, value_name = "DIR")]
     files: Option<PathBuf>,
     /// Folder whose study reports are listed; may be repeated.

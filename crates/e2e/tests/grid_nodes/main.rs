@@ -9,3 +9,4 @@ mod services;
 mod storm;
 mod strangers;
 mod visible;
+mod web;
