@@ -82,6 +82,18 @@ fn sides_have_the_names_they_are_given_and_tables_are_csv_files() {
     let mut python = need::program("python3");
     python.args(["-c", script, "one.xlsx"]).current_dir(bench.place());
     assert_says(&run(&mut python, LIMIT).output(), &["jobs", "steps", "real_seconds"]);
+    // A log for each job, from a record that was made without.
+    bench.call(&["bench", "report", "result-0", "--fullstimer"]).succeeds();
+    let logs = bench.place().join("result-0/fullstimer");
+    assert_eq!(fs::read_dir(&logs).expect("lists").count(), 4);
+    for entry in fs::read_dir(&logs).expect("lists") {
+        let log = fs::read_to_string(entry.expect("lists").path()).expect("reads a log");
+        assert_says(
+            &log,
+            &["STEP stream (stream) used", "real time", "user cpu time", "Step Count"],
+        );
+        assert_says(&log, &["The job used", "Timestamp", "memory", "The job succeeded."]);
+    }
     for (labels, part) in
         [(&["--label", "one"][..], "one for each"), (&["--label", "a", "--label", "a"], "twice")]
     {

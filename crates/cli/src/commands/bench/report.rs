@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use forebay_study::record::Record;
 use forebay_study::summary::Summary;
-use forebay_study::xlsx;
+use forebay_study::{fullstimer, xlsx};
 
 use super::result::{self, Shown};
 
@@ -22,6 +22,9 @@ pub struct Report {
     /// Write the tables, jobs and steps as a workbook for spreadsheet programs (XLSX) into this file too.
     #[arg(long, value_name = "FILE")]
     xlsx: Option<PathBuf>,
+    /// Write a log for each job in the style of FULLSTIMER, per step, into the folder `fullstimer` of the result.
+    #[arg(long)]
+    fullstimer: bool,
     /// Print the summary as JSON.
     #[arg(long)]
     json: bool,
@@ -33,6 +36,9 @@ impl Report {
         let page = result::rebuild(&record, &self.result)?;
         if let Some(file) = &self.xlsx {
             xlsx::write(&record, &Summary::of(&record), file)?;
+        }
+        if self.fullstimer {
+            fullstimer::write(&record, &self.result)?;
         }
         let shown = if self.json { Shown::Json } else { Shown::Tables };
         result::show(&record, &page, shown)?;
