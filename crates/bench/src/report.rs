@@ -287,6 +287,12 @@ pub fn write_section(file: &Path, name: &str, section: &str) -> Result<()> {
         .with_context(|| file.display().to_string())
 }
 
+/// A reason for a report: without the command line that failed and what it printed, which name passing paths.
+pub fn without_command(reason: &str) -> String {
+    let end = reason.find(": \"").unwrap_or(reason.len());
+    reason[..end].replace('\n', " ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,7 +14,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -168,13 +168,31 @@ fn raise(mountpoint: &Path) -> Result<()> {
     let top = mountpoint.join(forebay_fuse::top::NAME);
     let clone = open_tree(CWD, &top, flags)
         .with_context(|| format!("cannot clone the mount at {}", mountpoint.display()))?;
-    unmount(mountpoint, WhenBusy::Detach, By::this_process())?;
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-    move_mount(clone.as_fd(), "", CWD, mountpoint, flags)
-        .with_context(|| format!("cannot mount at {}", mountpoint.display()))?;
+    replace(mountpoint, clone.as_fd())?;
     // The kernel keeps what it is told, so that a daemon that is killed is not asked on the way to native filesets.
     let _ = rustix::fs::lgetxattr(mountpoint, ACCESS_LIST, &mut [0_u8; 0]);
     Ok(())
+}
+
+/// Of `include/uapi/linux/mount.h`; not every libc names it.
+const MOVE_MOUNT_BENEATH: u32 = 0x200;
+
+/// Puts a mount in the place of the one at `mountpoint`. It is mounted beneath that one first, so that programs which
+/// already look see one of the two at any moment; kernels before Linux 6.5 have no such call, and show the bare
+/// directory for a moment (move_mount(2), MOVE_MOUNT_BENEATH).
+fn replace(mountpoint: &Path, mount: BorrowedFd<'_>) -> Result<()> {
+    let place = |flags| {
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | flags;
+        move_mount(mount, "", CWD, mountpoint, flags)
+    };
+    let remove = || unmount(mountpoint, WhenBusy::Detach, By::this_process());
+    let beneath = MoveMountFlags::from_bits_retain(MOVE_MOUNT_BENEATH);
+    if place(beneath).is_ok() {
+        return Ok(remove()?);
+    }
+    remove()?;
+    place(MoveMountFlags::empty())
+        .with_context(|| format!("cannot mount at {}", mountpoint.display()))
 }
 
 /// Takes the native fileset `name` out of a mount. One that is not bound is not an error.

@@ -1,5 +1,10 @@
 //! What the suites are told that several tests run: pjdfstest and fsx.
 
+use std::path::Path;
+use std::time::Duration;
+
+use crate::{Ended, need, run};
+
 /// `naptime` is longer than the tick of the kernel's coarse clock, also where the machine below keeps the processor that
 /// ticks from running for a while (20 ms were too short once). The users are those that every
 /// Debian machine has.
@@ -48,3 +53,76 @@ sendfile = 5
 posix_fadvise = 2
 copy_file_range = 5
 ";
+
+/// Runs fsx with one configuration on one file; its records go to `artifacts`.
+///
+/// fsx 0.3.2 draws a `posix_fallocate` of no bytes now and then, which every file system has to refuse (posix_fallocate(3):
+/// EINVAL), and ends with an error. What it did before that was right, so the run begins again with the next seed.
+///
+/// # Panics
+/// If fsx finds a fault, or is not over within `limit`.
+#[track_caller]
+pub fn exercise(
+    configuration: &Path,
+    artifacts: &Path,
+    file: &Path,
+    operations: u64,
+    seed: u64,
+    limit: Duration,
+) {
+    for seed in seed.. {
+        let ended = run(
+            need::program("fsx")
+                .arg("-f")
+                .arg(configuration)
+                .args(["-N", &operations.to_string(), "-S", &seed.to_string()])
+                .arg("-P")
+                .arg(artifacts)
+                .arg(file),
+            limit,
+        );
+        if allocated_nothing(&ended) {
+            println!(
+                "fsx with seed {seed} asked for an allocation of no bytes: once more with the next seed"
+            );
+            continue;
+        }
+        assert_eq!(ended.code(), 0, "fsx with seed {seed}: {ended:#?}");
+        assert!(ended.stdout.contains("A-OK") || ended.stderr.contains("A-OK"), "{ended:#?}");
+        return;
+    }
+}
+
+/// Whether fsx ended because its last operation was a `posix_fallocate` of no bytes.
+fn allocated_nothing(ended: &Ended) -> bool {
+    let last = ended.stderr.lines().rfind(|line| line.starts_with("[ERROR fsx]"));
+    ended.stderr.contains("does not support posix_fallocate")
+        && last
+            .is_some_and(|line| line.contains("POSIX_FALLOCATE") && line.ends_with(" 0x0 bytes)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::ExitStatus;
+
+    use super::*;
+
+    #[test]
+    fn only_an_allocation_of_no_bytes_is_the_tools_own_fault() {
+        let said = |last: &str| Ended {
+            line: String::new(),
+            status: ExitStatus::default(),
+            stdout: String::new(),
+            stderr: format!(
+                "Test file system does not support posix_fallocate.\n[ERROR fsx] {last}\n"
+            ),
+        };
+        assert!(allocated_nothing(&said(
+            "18548 POSIX_FALLOCATE 0x3be9c => 0x3be9b (    0x0 bytes)"
+        )));
+        assert!(!allocated_nothing(&said(
+            "18548 POSIX_FALLOCATE 0x3be9c => 0x3be9c (    0x1 bytes)"
+        )));
+        assert!(!allocated_nothing(&said("18547 READ      0x7196 => 0x13678 ( 0xc4e2 bytes)")));
+    }
+}

@@ -4,8 +4,8 @@
 use std::fs;
 use std::time::Duration;
 
-use forebay_e2e::suite::{FSX_COMMON, FSX_RARE};
-use forebay_e2e::{Mounted, need, on_every_way, on_native, run, seed, setting};
+use forebay_e2e::suite::{self, FSX_COMMON, FSX_RARE};
+use forebay_e2e::{Mounted, on_every_way, on_native, seed, setting};
 
 /// Operations of one run, unless `FOREBAY_E2E_FSX_OPERATIONS` says otherwise.
 const OPERATIONS: u64 = 100_000;
@@ -35,16 +35,7 @@ fn exercise(grid: &Mounted, configuration: &str, operations: u64) {
     let seed = seed("fsx");
     let settings = grid.outside().join("fsx.toml");
     fs::write(&settings, configuration).expect("writes the settings");
-    let ended = run(
-        need::program("fsx")
-            .arg("-f")
-            .arg(&settings)
-            .args(["-N", &operations.to_string(), "-S", &seed.to_string()])
-            .arg("-P")
-            .arg(grid.outside())
-            .arg(grid.work().join("exercised")),
-        Duration::from_millis(120_000 + operations * 5),
-    );
-    assert_eq!(ended.code(), 0, "fsx with seed {seed}: {ended:#?}");
-    assert!(ended.stdout.contains("A-OK") || ended.stderr.contains("A-OK"), "{ended:#?}");
+    let file = grid.work().join("exercised");
+    let limit = Duration::from_millis(120_000 + operations * 5);
+    suite::exercise(&settings, grid.outside(), &file, operations, seed, limit);
 }

@@ -1,7 +1,8 @@
 //! A cluster of four nodes on this machine, each in a network of its own.
 //!
 //! - **own**: the node that owns a fileset, against one machine alone on the same disk;
-//! - **aggregate**: the calibration mix of four processes, on the owner's node and one on each node;
+//! - **aggregate**: the calibration mix of four processes, on one node and one on each node, in a fileset that all share and
+//!   in native scratch;
 //! - **remote**: another node than the owner's, against clients of networked peers on another node than their server;
 //! - **cost**: requests to etcd and bytes between nodes for 1,000 temporary files;
 //! - **moves**: how long nobody answers when a fileset is moved in order, and when its owner is killed.
@@ -21,7 +22,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use forebay_base::ByteSize;
 use forebay_workload::load::sequential::Durability;
-use forebay_workload::load::{Calibration, Metadata, Sequential};
+use forebay_workload::load::{Metadata, Sequential};
 
 use self::report::{Report, Section};
 use self::trial::Trial;
@@ -254,39 +255,57 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Four processes on the owner's node, and one on each node.
+    /// Four processes on one node, and one on each node: in one fileset that all share, and in each node's own scratch.
     fn aggregate(&self, trial: &Trial, sections: &mut Vec<Section>) -> Result<()> {
-        const ONE: &str = "four processes on the owner's node";
-        const ALL: &str = "one process on each of four nodes";
-        let section = Section::begin(sections, "Four nodes", ONE);
-        let load = &self.amounts.own.calibration;
-        for round in 0..self.rounds {
-            let place = trial.on_owner("work")?;
-            let figures = self.fresh(self.jobs(), &place.join("load"), |jobs, at| {
-                jobs.calibrate(at, load, Figure::Calibration)
-            })?;
-            section.note(round, ONE, &figures);
-            let figures = self.fresh(self.jobs(), &place.join("load"), |jobs, at| {
-                jobs.run(at, &Job::Table(load.clone()))?;
-                self.calibrate_everywhere(jobs, trial, load)
-            })?;
-            section.note(round, ALL, &figures);
-        }
-        Ok(())
+        let owner = trial.owner("work")?;
+        let everywhere = |place: &dyn Fn(usize) -> PathBuf| -> Vec<PathBuf> {
+            (0..trial.nodes()).map(|node| place(node).join("load")).collect()
+        };
+        let shared = everywhere(&|node| trial.on_node(node, "work"));
+        let made = std::slice::from_ref(&shared[owner]);
+        let base = "four processes on the owner's node";
+        let section = Section::begin(sections, "Four nodes, one shared fileset", base);
+        self.one_and_all(section, base, &shared[owner], made, &shared)?;
+        trial.make_scratch()?;
+        let native = everywhere(&|node| trial.scratch_of(node));
+        let base = "four processes on one node";
+        let section = Section::begin(sections, "Four nodes, each in its native scratch", base);
+        self.one_and_all(section, base, &native[0], &native, &native)
     }
 
-    fn calibrate_everywhere(
+    /// The calibration mix of four processes in the directory `one`, and with one process in each of `all`, whose
+    /// directories and tables are made in `made`.
+    fn one_and_all(
         &self,
-        jobs: Jobs<'_>,
-        trial: &Trial,
-        load: &Calibration,
-    ) -> Result<Figures> {
-        let each = (0..load.workers).map(|number| {
-            let node = number as usize % trial.nodes();
-            (trial.on_node(node, "work").join("load"), Job::Calibration(load.clone(), number))
-        });
-        let (seconds, _) = jobs.race_in(each)?;
-        let files = load.temp_files_per_worker * u64::from(load.workers);
-        Ok(Figures::from([(Figure::Calibration, files as f64 / seconds)]))
+        section: &mut Section,
+        base: &str,
+        one: &Path,
+        made: &[PathBuf],
+        all: &[PathBuf],
+    ) -> Result<()> {
+        const ALL: &str = "one process on each of four nodes";
+        let load = &self.amounts.own.calibration;
+        let jobs = self.jobs();
+        for round in 0..self.rounds {
+            let figures =
+                self.fresh(jobs, one, |jobs, at| jobs.calibrate(at, load, Figure::Calibration))?;
+            section.note(round, base, &figures);
+            for directory in made {
+                jobs.run(directory, &Job::Make)?;
+                jobs.run(directory, &Job::Table(load.clone()))?;
+            }
+            settle(self.interrupt, Duration::from_millis(300))?;
+            let workers = (0..load.workers).zip(all.iter().cycle());
+            let each =
+                workers.map(|(number, at)| (at.clone(), Job::Calibration(load.clone(), number)));
+            let (seconds, _) = jobs.race_in(each)?;
+            let files = load.temp_files_per_worker * u64::from(load.workers);
+            let figures = Figures::from([(Figure::Calibration, files as f64 / seconds)]);
+            section.note(round, ALL, &figures);
+            for directory in made {
+                jobs.run(directory, &Job::Remove)?;
+            }
+        }
+        Ok(())
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::figure::{Figure, Figures};
 use crate::machine::Machine;
-use crate::report::{aligned, grouped};
+use crate::report::{aligned, grouped, without_command};
 use crate::statistics::Summary;
 
 /// Everything that was measured.
@@ -71,6 +71,7 @@ impl Section {
     /// Adds what could not be measured.
     pub fn refuse(&mut self, round: usize, subject: &str, reason: &str) {
         eprintln!("  round {}, {subject}: {reason}", round + 1);
+        let reason = without_command(reason);
         self.refusals.push(format!("{subject}, round {}: {reason}", round + 1));
     }
 

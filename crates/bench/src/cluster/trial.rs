@@ -1,16 +1,22 @@
 //! The cluster under measurement, and one machine alone beside it.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use forebay_e2e::cluster::Plan;
-use forebay_e2e::{Cluster, Hosts};
+use forebay_e2e::{Cluster, Hosts, wait_until};
 
 use crate::mount::{Home, Mount, Transport, Way};
 
 /// Nodes.
 const NODES: usize = 4;
+/// The native fileset.
+const SCRATCH: &str = "scratch";
+/// Within this time a node binds a new native fileset.
+const BOUND: Duration = Duration::from_secs(30);
 
 /// Four nodes with one etcd, and a file system of one machine. Dropped, nothing of them is left.
 pub struct Trial {
@@ -85,6 +91,33 @@ impl Trial {
     /// If it has no owner.
     pub fn on_another(&self, fileset: &str) -> Result<PathBuf> {
         Ok(self.on_node((self.owner(fileset)? + 1) % NODES, fileset))
+    }
+
+    /// Makes a native fileset, and waits until each node has its directory there.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    ///
+    /// # Panics
+    /// If a node does not get its directory.
+    pub fn make_scratch(&self) -> Result<()> {
+        let home = self.cluster.home(0);
+        let home = home.to_str().context("a home folder is not UTF-8")?;
+        let create = ["fileset", "create", home, SCRATCH, "--placement", "native"];
+        self.cluster.forebay(0, &create).succeeds();
+        for node in 0..NODES {
+            let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();
+            wait_until("native scratch is bound", BOUND, || {
+                let bound = device(&self.scratch_of(node));
+                bound.is_some() && bound != device(&self.cluster.mountpoint(node))
+            });
+        }
+        Ok(())
+    }
+
+    /// The native scratch of a node, on that node.
+    pub fn scratch_of(&self, node: usize) -> PathBuf {
+        self.on_node(node, SCRATCH).join(format!("n{node}"))
     }
 
     /// Unmounts everything in order.

@@ -10,7 +10,7 @@ use super::measure::{Outcome, Plan};
 use super::subject::{Kind, Peer};
 use crate::figure::Figure;
 use crate::machine::Machine;
-use crate::report::{aligned, grouped};
+use crate::report::{aligned, grouped, without_command};
 use crate::statistics::Summary;
 
 /// Name of the section of a file.
@@ -286,7 +286,7 @@ impl Report {
         for refusal in &self.outcome.refusals {
             if told.insert((refusal.peer, refusal.load)) {
                 let what = refusal.load.map_or("nothing", Load::label);
-                let reason = refusal.reason.replace('\n', " ");
+                let reason = without_command(&refusal.reason);
                 let (peer, round) = (refusal.peer.label(), refusal.round + 1);
                 let _ = match refusal.load {
                     None => writeln!(text, "- {peer} did not start in round {round}: {reason}"),

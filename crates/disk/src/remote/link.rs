@@ -69,7 +69,7 @@ impl Link {
         }
     }
 
-    /// The life of the machine that gave the latest answer, if there was one.
+    /// The life of the machine in which the disk was asked last, if it was.
     pub fn machine(&self) -> Option<Machine> {
         *self.latest.lock()
     }
@@ -82,9 +82,11 @@ impl Link {
         let again = (!names_a_handle).then(|| request.clone());
         match (self.ask_once(request, payload), again) {
             (Err(Unanswered::Evicted(_)), Some(request)) => self.ask_once(request, Vec::new()),
-            (Err(Unanswered::Evicted(_)), None) => {
-                Ok(Told { machine: Machine(0), answer: Answer::NoHandle, payload: Vec::new() })
-            }
+            (Err(Unanswered::Evicted(_)), None) => Ok(Told {
+                machine: Machine::UNKNOWN,
+                answer: Answer::NoHandle,
+                payload: Vec::new(),
+            }),
             (once, _) => once,
         }
         .map_err(|unanswered| match unanswered {
@@ -118,7 +120,9 @@ impl Link {
             postcard::from_bytes(&message.head).map_err(|error| {
                 Unanswered::Failed(self.confused(&format!("its answer cannot be read: {error}")))
             })?;
-        *self.latest.lock() = Some(machine);
+        if machine != Machine::UNKNOWN {
+            *self.latest.lock() = Some(machine);
+        }
         match answer {
             Answer::Failed(error) => Err(Unanswered::Failed(error)),
             answer => Ok(Told { machine, answer, payload: message.payload }),

@@ -109,10 +109,24 @@ impl DiskService {
         found.ok_or_else(|| DiskError::Absent(format!("this node has no disk {uuid}")))
     }
 
-    /// The life of the machine, and of the disk in it.
-    fn machine_of(&self, uuid: &str) -> Machine {
-        let life = self.disks.lock().offered.get(uuid).map_or(0, |disk| disk.life());
-        Machine(self.machine.0 ^ u128::from(life) << 64)
+    /// The life of the machine, and of a disk in it.
+    fn machine_of(&self, disk: &dyn Disk) -> Machine {
+        Machine(self.machine.0 ^ u128::from(disk.life()) << 64)
+    }
+
+    /// Answers a request, and says in which life of its disk it did so.
+    fn answer(&self, client: ClientId, asked: Asked, payload: &[u8]) -> (Machine, Outcome) {
+        if matches!(asked.request, Request::Close) {
+            return (Machine::UNKNOWN, just(Answer::Done));
+        }
+        match self.disk(&asked.disk) {
+            Ok(disk) => {
+                // Before the request is carried out: a disk that takes this one's place meanwhile knows nothing of it.
+                let machine = self.machine_of(&*disk);
+                (machine, self.carry_out(client, &*disk, asked.request, payload))
+            }
+            Err(error) => (Machine::UNKNOWN, Err(error)),
+        }
     }
 
     fn keep(&self, client: ClientId, object: Arc<dyn Object>) -> Outcome {
@@ -148,12 +162,14 @@ impl DiskService {
         };
     }
 
-    fn carry_out(&self, client: ClientId, asked: Asked, payload: &[u8]) -> Outcome {
-        if matches!(asked.request, Request::Close) {
-            return just(Answer::Done);
-        }
-        let disk = self.disk(&asked.disk)?;
-        match asked.request {
+    fn carry_out(
+        &self,
+        client: ClientId,
+        disk: &dyn Disk,
+        request: Request,
+        payload: &[u8],
+    ) -> Outcome {
+        match request {
             Request::Close => just(Answer::Done),
             Request::CreateFresh => self.keep(client, disk.create_fresh()?),
             Request::CreateNamed(id) => match disk.create_named(id) {
@@ -162,11 +178,11 @@ impl DiskService {
                 made => self.keep(client, made?),
             },
             Request::Open(id) => self.keep(client, disk.open(id)?),
-            Request::Publish { id, handle } => self.publish(client, &*disk, id, handle),
+            Request::Publish { id, handle } => self.publish(client, disk, id, handle),
             Request::Remove(id) => disk.remove(id).and_then(|()| just(Answer::Done)),
             Request::RemoveAll(ids) => just(Answer::Kept(disk.remove_all(&ids))),
             Request::Attributes(id) => just(Answer::Attributes(disk.attributes(id)?)),
-            Request::List { fileset, after } => Ok((Answer::Done, list(&*disk, fileset, after)?)),
+            Request::List { fileset, after } => Ok((Answer::Done, list(disk, fileset, after)?)),
             Request::Sync => disk.sync().and_then(|()| just(Answer::Done)),
             Request::Capacity => just(Answer::Capacity(disk.capacity()?)),
             Request::KeepReserve(bytes) => just(Answer::Number(disk.keep_reserve(bytes)?)),
@@ -264,10 +280,8 @@ impl Service for DiskService {
             )));
         }
         self.close(from, &asked.closed);
-        let machine = self.machine_of(&asked.disk);
-        let (answer, payload) = self
-            .carry_out(from, asked, &request.payload)
-            .unwrap_or_else(|error| (Answer::Failed(error), Vec::new()));
+        let (machine, outcome) = self.answer(from, asked, &request.payload);
+        let (answer, payload) = outcome.unwrap_or_else(|error| (Answer::Failed(error), Vec::new()));
         let answered = Answered { machine, answer };
         let head = postcard::to_stdvec(&answered).expect("answers hold only plain data");
         Ok(Message { head, payload })

@@ -19,6 +19,11 @@ pub const TRANSFER_MAX: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine(pub u128);
 
+impl Machine {
+    /// Of an answer for which no disk was asked: it says nothing about any life.
+    pub(super) const UNKNOWN: Machine = Machine(u128::MAX);
+}
+
 /// One life of the service that has a disk: no two may have the same, whether in one process or in different ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Life(pub u64);

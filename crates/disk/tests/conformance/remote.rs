@@ -145,6 +145,33 @@ fn a_request_waits_for_the_disk_of_a_daemon_that_has_just_begun_but_not_for_one_
 }
 
 #[test]
+fn what_waited_for_the_disk_of_a_daemon_that_has_just_begun_is_of_that_disks_life() {
+    let home = home();
+    // Another life of the file system than that of a disk which nobody has seen.
+    home.disk.crash_machine(1);
+    let disk = home.disk();
+    let beginning = Arc::new(DiskService::new(Machine(0), Life(u64::MAX), HANDLES_MAX));
+    *home.service.lock() = Arc::clone(&beginning);
+    std::thread::scope(|scope| {
+        let making = scope.spawn(|| published(&disk, 7));
+        // The request waits in the service by then, or is on its way to it.
+        std::thread::yield_now();
+        beginning.offer(UUID, Arc::new(home.disk.clone()));
+        let object = making.join().unwrap();
+        object.write_at(0, b"bytes").unwrap();
+        object.sync(Sync::All).unwrap();
+    });
+    disk.sync().unwrap();
+    // Nor does a request that meets no disk say anything about its life.
+    beginning.withdraw(UUID);
+    assert!(disk.sync().is_err());
+    beginning.offer(UUID, Arc::new(home.disk.clone()));
+    let made = disk.made_at_home(ObjectId(7)).expect("the disk has answered");
+    drop(made);
+    disk.sync().unwrap();
+}
+
+#[test]
 fn an_object_that_was_not_published_is_lost_with_the_daemon_of_its_node() {
     let home = home();
     let disk = home.disk();

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_e2e::mounted::scratch_folder;
-use forebay_e2e::suite::{FSX_COMMON, FSX_RARE, pjdfstest_configuration};
-use forebay_e2e::{Cluster, Ended, need, run, seed, setting};
+use forebay_e2e::suite::{self, FSX_COMMON, FSX_RARE, pjdfstest_configuration};
+use forebay_e2e::{Cluster, need, run, seed, setting};
 
 const LIMIT: Duration = Duration::from_secs(400);
 
@@ -43,21 +43,15 @@ fn every_pjdfstest_case_passes_on_a_node_that_does_not_own_the_files() {
     passes_pjdfstest(&cluster.mountpoint(1).join("data"), LIMIT);
 }
 
-fn exercise(configuration: &Path, file: &Path, seed: u64) -> Ended {
-    let operations = setting("FOREBAY_E2E_FSX_OPERATIONS", 100_000) / 10;
-    let mut fsx = need::program("fsx");
-    fsx.arg("-f").arg(configuration).args(["-N", &operations.to_string()]);
-    run(fsx.args(["-S", &seed.to_string()]).arg(file), LIMIT)
-}
-
 #[test]
 fn fsx_finds_every_byte_on_every_node() {
     let cluster = Cluster::start(2);
     let seed = seed("cluster");
+    let operations = setting("FOREBAY_E2E_FSX_OPERATIONS", 100_000) / 10;
     let configuration = cluster.home(0).join("fsx.toml");
     fs::write(&configuration, format!("{FSX_COMMON}{FSX_RARE}")).expect("writes the configuration");
     for node in 0..2 {
         let file = cluster.mountpoint(node).join(format!("data/fsx-{node}"));
-        exercise(&configuration, &file, seed).succeeds();
+        suite::exercise(&configuration, &cluster.home(0), &file, operations, seed, LIMIT);
     }
 }

@@ -46,6 +46,8 @@ pub(crate) struct Granting {
     turning_on: Mutex<()>,
     table: Mutex<Table>,
     changed: Condvar,
+    /// A recall lies in an outbox. Changes that need none wake no thread that carries recalls.
+    mail: Condvar,
 }
 
 struct Table {
@@ -190,6 +192,7 @@ impl Granting {
                 clients: HashMap::new(),
             }),
             changed: Condvar::new(),
+            mail: Condvar::new(),
         })
     }
 
@@ -436,7 +439,7 @@ impl Granting {
         known.recalls += items.len() as u64;
         known.outbox.push((recall, items));
         if known.has_thread {
-            self.changed.notify_all();
+            self.mail.notify_all();
             return;
         }
         known.has_thread = true;
@@ -458,7 +461,7 @@ impl Granting {
             let recalls = std::mem::take(&mut known.outbox);
             if recalls.is_empty() {
                 let waited = self.clock.instant().saturating_duration_since(since);
-                if waited >= IDLE || self.changed.wait_for(&mut table, IDLE).timed_out() {
+                if waited >= IDLE || self.mail.wait_for(&mut table, IDLE).timed_out() {
                     if let Some(known) = table.clients.get_mut(&client)
                         && known.outbox.is_empty()
                     {
@@ -481,7 +484,7 @@ impl Granting {
             {
                 // Until its session goes on, or what it was granted is void.
                 known.outbox.extend(recalls);
-                self.changed.wait_for(&mut table, RETRY);
+                self.mail.wait_for(&mut table, RETRY);
             }
             since = self.clock.instant();
         }

@@ -191,14 +191,18 @@ impl Namespace {
     pub fn join(mut parts: Parts, cluster: Arc<dyn Cluster>) -> Result<Arc<Namespace>> {
         // Programs of other nodes lock the same files.
         parts.settings.locks = LockChoice::Shared;
-        let membership = Membership::of(cluster);
         let mut own: Vec<(String, Arc<dyn Disk>)> = parts.disks.clone();
         let deadline = parts.clock.instant() + parts.settings.owner_wait;
         let fs = loop {
-            let seen = *membership.changes.lock();
+            let membership = Membership::of(Arc::clone(&cluster));
             match membership.whose(FilesetId::ROOT) {
                 Whose::Here(epoch) => {
-                    break Namespace::open_as_owner(parts, Some(membership), epoch)?;
+                    match Namespace::open_as_owner(parts.clone(), Some(membership), epoch) {
+                        // It was handed over or taken over while it was opened here, as by a drain that goes on.
+                        Err(FsError::Moved | FsError::Fenced)
+                            if parts.clock.instant() < deadline => {}
+                        opened => break opened?,
+                    }
                 }
                 Whose::There(node, channel) => {
                     match Namespace::join_at(&parts, &membership, node, channel) {
@@ -213,7 +217,8 @@ impl Namespace {
                 Whose::Nobody => return Err(nobody_owns(FilesetId::ROOT)),
                 Whose::Lost(why) => return Err(FsError::Io(why)),
             }
-            membership.wait(seen);
+            // Nobody tells of changes before there is a namespace.
+            std::thread::sleep(LOOK_PAUSE);
         };
         // The root's owner learns of its own disks as of those of others.
         own.retain(|(uuid, _)| !fs.knows_disk(uuid));

@@ -76,6 +76,7 @@ use crate::stale::{Stale, StaleList};
 use crate::writeset::Crowd;
 
 /// What a file system stands on.
+#[derive(Clone)]
 pub struct Parts {
     /// Names and attributes: a store for each fileset.
     pub stores: Arc<dyn Stores>,

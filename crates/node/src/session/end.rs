@@ -188,8 +188,11 @@ pub struct End {
     pub peer: ClientId,
     grace: Duration,
     state: Mutex<State>,
-    /// Something changed that somebody may wait for: room in the window, connections, the end.
+    /// Connections changed, or the session came to its end. An answer is not among it: the thread that keeps the session
+    /// sleeps while calls come and go.
     pub changed: Condvar,
+    /// There may be room in the window, or no call is being carried out any more.
+    room: Condvar,
 }
 
 /// What is sent after the lock was given back.
@@ -219,6 +222,7 @@ impl End {
             peer,
             grace,
             changed: Condvar::new(),
+            room: Condvar::new(),
             state: Mutex::new(State {
                 over: None,
                 closing: None,
@@ -332,7 +336,7 @@ impl End {
             if fits || state.pending.is_empty() {
                 return Ok(state);
             }
-            self.changed.wait(&mut state);
+            self.room.wait(&mut state);
         }
     }
 
@@ -446,7 +450,13 @@ impl End {
         u8::try_from(missing).ok()
     }
 
-    /// Waits until something changes, or the time has passed.
+    /// Wakes everybody who waits for anything but an answer.
+    fn notify_all(&self) {
+        self.changed.notify_all();
+        self.room.notify_all();
+    }
+
+    /// Waits until connections change or the session is over, or the time has passed.
     pub fn wait(&self, time: Duration) {
         let mut state = self.state.lock();
         if state.over.is_none() {
@@ -471,7 +481,7 @@ impl End {
             state.pending_bytes -= failed.iter().map(|call| call.body.bytes()).sum::<usize>();
             failed
         };
-        self.changed.notify_all();
+        self.notify_all();
         for call in failed {
             call.slot.fill(Err(CallError::Unsent(reason.to_owned())));
         }
@@ -488,7 +498,7 @@ impl End {
             state.pending_bytes -= failed.values().map(|call| call.body.bytes()).sum::<usize>();
             failed.into_values().collect()
         };
-        self.changed.notify_all();
+        self.notify_all();
         for call in failed {
             call.slot.fill(Err(CallError::Unreachable(reason.to_owned())));
         }
@@ -515,7 +525,7 @@ impl End {
             let wires: Vec<Arc<Wire>> = state.lanes.iter_mut().filter_map(Option::take).collect();
             (std::mem::take(&mut state.pending), wires)
         };
-        self.changed.notify_all();
+        self.notify_all();
         for wire in &wires {
             if wire.lane == 0 {
                 wire.send([self.bare(Kind::Over, 0, over.reason().as_bytes().to_vec())]);
@@ -539,7 +549,7 @@ impl End {
         let mut state = self.state.lock();
         let was_running = state.running > 0;
         while state.running > 0 {
-            self.changed.wait(&mut state);
+            self.room.wait(&mut state);
         }
         was_running
     }
@@ -570,7 +580,7 @@ impl End {
                 }
                 _ => Ok(Message { head, payload }),
             });
-            self.changed.notify_all();
+            self.room.notify_all();
         }
         post(letters);
     }

@@ -148,7 +148,7 @@ impl End {
             state.served += 1;
             if state.over.is_some() {
                 drop(state);
-                self.changed.notify_all();
+                self.room.notify_all();
                 return;
             }
             state.ledger.answered(operation, answer.clone());
