@@ -53,7 +53,9 @@ impl Namespace {
             Some(Owner::Local(partition)) => Ok(Arc::clone(partition)),
             Some(Owner::Remote(remote)) => {
                 let node = remote.node();
-                Err(FsError::Refused(format!("node {node} owns it: run the command there")))
+                Err(FsError::Refused(format!(
+                    "node number {node} of the cluster owns it: run the command there"
+                )))
             }
             Some(Owner::Native(_)) => Err(FsError::Refused(NATIVE.to_owned())),
             None => Err(FsError::Refused("this node does not have it open".to_owned())),

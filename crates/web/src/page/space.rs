@@ -40,15 +40,27 @@ pub fn space(view: &View<'_>) -> Markup {
             "Counted " (time(Moment(space.at_ms))) ", and again when the count is older than 10 minutes and somebody looks."
             @if !space.not_counted.is_empty() {
                 " Not counted: "
-                @for (place, (fileset, why)) in space.not_counted.iter().enumerate() {
+                @for (place, (why, filesets)) in reasons(&space).iter().enumerate() {
                     @if place > 0 { "; " }
-                    (fileset) " (" (why) ")"
+                    (filesets.join(", ")) " (" (why) ")"
                 }
                 "."
             }
         }
-        @if held.is_empty() { p { "No files." } } @else { (tables(&space, &held)) }
+        @if held.is_empty() { p { "No files were counted here." } } @else { (tables(&space, &held)) }
     }
+}
+
+/// Why filesets were not counted, each reason with its filesets.
+fn reasons(space: &Space) -> Vec<(&str, Vec<&str>)> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (fileset, why) in &space.not_counted {
+        match reasons.iter_mut().find(|(known, _)| known == why) {
+            Some((_, filesets)) => filesets.push(fileset),
+            None => reasons.push((why, vec![fileset])),
+        }
+    }
+    reasons
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a bar")]
