@@ -247,7 +247,9 @@ impl History {
             note!("forebay: job {0} has no finished start yet; see forebay jobs {0}", self.job);
         }
         if self.fullstimer {
-            attempts.iter().for_each(|attempt| out!("{}", fullstimer_of(attempt)));
+            for attempt in &attempts {
+                out!("{}", fullstimer_of(attempt));
+            }
             return Ok(ExitCode::SUCCESS);
         }
         self.listing.show(attempts, table_of_attempts)

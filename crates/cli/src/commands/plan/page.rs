@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use super::Measured;
 
 /// The whole page.
-pub fn plan_page(plan: &Plan, measured: Option<&Measured>) -> Markup {
+pub(super) fn plan_page(plan: &Plan, measured: Option<&Measured>) -> Markup {
     let head = Head {
         kicker: "Forebay plan".to_owned(),
         title: plan.site.name.clone(),
@@ -32,7 +32,7 @@ pub fn plan_page(plan: &Plan, measured: Option<&Measured>) -> Markup {
 }
 
 /// What a study on the own hardware sustained.
-pub fn measured_line(found: &Measured) -> String {
+pub(super) fn measured_line(found: &Measured) -> String {
     let ratio = found.cpu_per_real.map_or(String::new(), |ratio| format!(", CPU/real {ratio:.2}"));
     format!(
         "Measured: {} MB/s sustained for each of {} cores{ratio} ({})",
