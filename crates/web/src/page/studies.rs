@@ -83,21 +83,31 @@ fn version(about: &Metadata) -> Version {
     (about.modified().ok(), about.len())
 }
 
-/// Records that were read, by their folders; why not, for those that cannot be.
+/// What was read of a study, or why it cannot be.
+type Known = Result<Arc<Line>, String>;
+
+/// Records that were read.
 #[derive(Debug, Default)]
-pub(crate) struct Shelf(Mutex<HashMap<PathBuf, (Version, Result<Arc<Line>, String>)>>);
+pub(crate) struct Shelf {
+    /// By their folders.
+    lines: Mutex<HashMap<PathBuf, (Version, Known)>>,
+    /// Held while records are read: they are large.
+    one_at_a_time: Mutex<()>,
+}
 
 impl Shelf {
-    fn line(&self, folder: &Path) -> Result<Arc<Line>, String> {
+    fn line(&self, folder: &Path) -> Known {
         let about = folder.join(Record::FILE).metadata().map_err(|error| error.to_string())?;
         let version = version(&about);
-        if let Some((known, line)) = self.0.lock().get(folder)
+        if let Some((known, line)) = self.lines.lock().get(folder)
             && *known == version
         {
             return line.clone();
         }
+        let reading = self.one_at_a_time.lock();
         let line = record_in(folder).map(|record| Arc::new(Line::of(&record)));
-        let mut kept = self.0.lock();
+        drop(reading);
+        let mut kept = self.lines.lock();
         if kept.len() >= STUDIES_MAX {
             kept.clear();
         }
@@ -261,6 +271,7 @@ pub fn comparison(view: &View<'_>) -> Result<String, Problem> {
             places.len()
         )));
     }
+    let _reading = view.site.shelf.one_at_a_time.lock();
     let mut records = Vec::new();
     for place in places {
         let folder = &found[place];
