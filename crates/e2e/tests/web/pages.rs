@@ -123,7 +123,9 @@ fn studies_are_listed_with_their_figures_and_compared_in_a_browser() {
         std::fs::create_dir(folder).unwrap();
     }
     let text = |path: &std::path::Path| path.display().to_string();
-    for (name, mix) in [("before", MIX), ("after", MIX), ("other", &MIX.replace("small", "tiny"))] {
+    for (name, mix) in
+        [("a-before", MIX), ("b-after", MIX), ("d-other", &MIX.replace("small", "tiny"))]
+    {
         let file = site.folder().join("mix.toml");
         std::fs::write(&file, mix).unwrap();
         let out = text(&studies.join(name));
@@ -131,14 +133,14 @@ fn studies_are_listed_with_their_figures_and_compared_in_a_browser() {
             ["bench", "run", "--file", &text(&file), "--on", &text(&storage), "--out", &out];
         site.forebay(&words).succeeds();
     }
-    std::fs::create_dir(studies.join("broken")).unwrap();
-    std::fs::write(studies.join("broken/report.html"), "<p>old").unwrap();
+    std::fs::create_dir(studies.join("c-broken")).unwrap();
+    std::fs::write(studies.join("c-broken/report.html"), "<p>old").unwrap();
     site.kill_server();
     let settings = format!("studies = [\"{}\"]\n", text(&studies));
     std::fs::write(site.root().join("grid/web.toml"), settings).unwrap();
     site.serve();
     let (cookie, _) = session(&site);
-    // In the order of their names: after, before, broken, other.
+    // The numbers of studies are in the order of their names.
     let get = |path: &str| site.send("GET", path, &[("Cookie", &cookie)], "");
     for (path, part) in [
         ("/studies/compare?study=0", "mark two to 8"),
@@ -153,7 +155,7 @@ fn studies_are_listed_with_their_figures_and_compared_in_a_browser() {
     let page = |path: &str| format!("{}{path}", site.url());
     let pages = json!([
         ["study-list", page("/studies")],
-        ["study-comparison", page("/studies/compare?study=0&study=1")],
+        ["study-comparison", page("/studies/compare?study=1&study=0")],
     ]);
     let seen = drive(&json!({"login": login(&site), "pages": pages}));
     assert_eq!(seen["complaints"], json!([]), "the browser complains");
@@ -168,7 +170,7 @@ fn studies_are_listed_with_their_figures_and_compared_in_a_browser() {
     let compared = seen["pages"]["study-comparison"]["light"].clone();
     let shown = compared["text"].as_str().unwrap();
     assert!(
-        shown.contains("after/before"),
+        shown.contains("b-after/a-before"),
         "the older is what the other is compared with: {shown}"
     );
 }

@@ -97,7 +97,7 @@ pub(crate) struct Shelf {
 
 impl Shelf {
     fn line(&self, folder: &Path) -> Known {
-        let about = folder.join(Record::FILE).metadata().map_err(|error| error.to_string())?;
+        let about = folder.join(Record::FILE).metadata().map_err(|error| no_record(&error))?;
         let version = version(&about);
         if let Some((known, line)) = self.lines.lock().get(folder)
             && *known == version
@@ -116,8 +116,12 @@ impl Shelf {
     }
 }
 
+fn no_record(error: &std::io::Error) -> String {
+    format!("{} cannot be read: {error}", Record::FILE)
+}
+
 fn record_in(folder: &Path) -> Result<Record, String> {
-    let about = folder.join(Record::FILE).metadata().map_err(|error| error.to_string())?;
+    let about = folder.join(Record::FILE).metadata().map_err(|error| no_record(&error))?;
     if about.len() > RECORD_MAX {
         return Err(format!(
             "its record has {} bytes, and at most {RECORD_MAX} are read",
@@ -272,6 +276,8 @@ pub fn comparison(view: &View<'_>) -> Result<String, Problem> {
         )));
     }
     let _reading = view.site.shelf.one_at_a_time.lock();
+    // Studies that began in the same second are in the order of the list.
+    places.sort_unstable();
     let mut records = Vec::new();
     for place in places {
         let folder = &found[place];
