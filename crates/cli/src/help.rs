@@ -54,6 +54,7 @@ const GROUPS: [(&str, &[&str]); 12] = [
             "reload",
             "host",
             "queue",
+            "reservation",
         ],
     ),
     ("Web pages, REST API, alerts", &["web", "alerts"]),

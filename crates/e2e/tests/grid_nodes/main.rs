@@ -3,6 +3,7 @@
 mod checkpoints;
 mod fixture;
 mod frozen;
+mod inputs;
 mod jobs;
 mod leaders;
 mod services;

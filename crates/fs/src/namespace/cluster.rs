@@ -188,13 +188,13 @@ impl Namespace {
     ///
     /// # Errors
     /// As [`Namespace::open`]; [`FsError::Io`] if the root's owner cannot be reached, or there is none in time.
-    pub fn join(mut parts: Parts, cluster: Arc<dyn Cluster>) -> Result<Arc<Namespace>> {
+    pub fn join(mut parts: Parts, cluster: &Arc<dyn Cluster>) -> Result<Arc<Namespace>> {
         // Programs of other nodes lock the same files.
         parts.settings.locks = LockChoice::Shared;
         let mut own: Vec<(String, Arc<dyn Disk>)> = parts.disks.clone();
         let deadline = parts.clock.instant() + parts.settings.owner_wait;
         let fs = loop {
-            let membership = Membership::of(Arc::clone(&cluster));
+            let membership = Membership::of(Arc::clone(cluster));
             match membership.whose(FilesetId::ROOT) {
                 Whose::Here(epoch) => {
                     match Namespace::open_as_owner(parts.clone(), Some(membership), epoch) {
