@@ -209,7 +209,9 @@ impl Watched for System {
                 counted.at = Some(begun);
                 match fresh {
                     Ok(space) => counted.latest = Some(space),
-                    Err(error) => tracing::debug!("space was not counted: {error:#}"),
+                    Err(error) => {
+                        tracing::warn!("space by user and age was not counted: {error:#}")
+                    }
                 }
             };
             // Without a thread the next page tries again.

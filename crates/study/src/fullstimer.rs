@@ -5,7 +5,7 @@
 //! and also of files that memory serves.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use forebay_analytics::dataset::format_datetime;
 use forebay_base::Usage;
@@ -24,11 +24,13 @@ pub fn write(record: &Record, directory: &Path) -> Result<usize> {
     let folder = directory.join(FOLDER);
     std::fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
     let mut count = 0;
-    for run in &record.runs {
-        for (number, stage) in run.stages.iter().enumerate() {
-            let started = stage.jobs.iter().filter(|job| job.exit != Exit::NotStarted);
-            for job in started {
-                let path = folder.join(file_name(record, run, number, job));
+    for (place, run) in record.runs.iter().enumerate() {
+        for (stage_number, stage) in run.stages.iter().enumerate() {
+            let jobs = stage.jobs.iter().enumerate();
+            for (number, job) in jobs.filter(|(_, job)| job.exit != Exit::NotStarted) {
+                let name =
+                    format!("run-{place}-stage-{stage_number}-{number}-{}.log", plain(&job.name));
+                let path = folder.join(name);
                 std::fs::write(&path, log(record, run, stage, job))
                     .map_err(Error::io("write", &path))?;
                 count += 1;
@@ -38,12 +40,10 @@ pub fn write(record: &Record, directory: &Path) -> Result<usize> {
     Ok(count)
 }
 
-/// `run-0-stage-0-NAME.log`, after the number of the run, as the outputs of failed jobs are called.
-fn file_name(record: &Record, run: &Run, stage: usize, job: &JobRecord) -> PathBuf {
-    let place = record.runs.iter().position(|other| std::ptr::eq(other, run)).unwrap_or(0);
+/// A name as part of the name of a file.
+fn plain(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    let name: String = job.name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
-    PathBuf::from(format!("run-{place}-stage-{stage}-{name}.log"))
+    name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect()
 }
 
 /// The log of one job.

@@ -29,7 +29,7 @@ pub fn space(view: &View<'_>) -> Markup {
     let Some(space) = view.site.app.watched.space() else {
         return html! {
             h2 { "Space by user and age" }
-            p.note { "The files are being counted for the first time. Load the page again in a while." }
+            p.note { "The files have not been counted yet, which takes about a minute for ten million. Load the page again in a while; if counting fails, the log of the web server says why." }
         };
     };
     let is_shown = |holding: &&Holding| view.who.admin || holding.user == view.who.user.as_str();
