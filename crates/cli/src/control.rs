@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::NodeId;
+use forebay_fs::census::Census;
 use forebay_fs::policy::{Policy, PolicyReport};
 use forebay_fs::quota::{QuotaChange, QuotaStatus, Subject};
 use forebay_fs::record::{Durability, Placement};
@@ -173,6 +174,8 @@ pub enum Ask {
         /// Name of the fileset.
         fileset: Option<String>,
     },
+    /// What the files of each fileset hold, by user and age.
+    Census,
     /// Bind the native filesets that are not bound.
     Bind,
     /// Requests in flight.
@@ -278,6 +281,8 @@ pub enum Answer {
         /// Objects that went with it.
         objects: u64,
     },
+    /// To [`Ask::Census`].
+    Census(Census),
     /// To [`Ask::GiveUpDisk`].
     LostDisk(LostDisk),
     /// To [`Ask::BackUp`].

@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[&str]); 12] = [
         "File system",
         &[
             "mkfs", "mount", "umount", "status", "stat", "top", "waiters", "fileset", "disk",
-            "quota", "snapshot", "policy", "tasks", "fsck", "store",
+            "space", "quota", "snapshot", "policy", "tasks", "fsck", "store",
         ],
     ),
     ("Many machines", &["cluster"]),

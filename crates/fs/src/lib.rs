@@ -17,6 +17,7 @@
 pub mod acl;
 mod attributes;
 mod cache;
+pub mod census;
 mod changes;
 mod clients;
 mod directory;

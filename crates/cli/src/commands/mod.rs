@@ -16,6 +16,7 @@ pub mod policy;
 pub mod quota;
 pub mod shell;
 pub mod snapshot;
+pub mod space;
 pub mod stat;
 pub mod status;
 pub mod step;

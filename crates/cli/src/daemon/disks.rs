@@ -21,6 +21,7 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::CreateSnapshot { .. }
             | Ask::DeleteSnapshot { .. }
             | Ask::DiffSnapshots { .. }
+            | Ask::Census
             | Ask::LookAtPolicy { .. }
             | Ask::RunPolicy { .. }
     )
@@ -70,6 +71,7 @@ fn carry_out(fs: &Namespace, ask: Ask) -> Result<Answer> {
         Ask::Snapshots { fileset } => {
             return Ok(Answer::Snapshots { snapshots: fs.snapshots(fileset.as_deref())? });
         }
+        Ask::Census => return Ok(Answer::Census(fs.census())),
         Ask::Tasks => return Ok(Answer::Tasks { tasks: fs.task_status() }),
         Ask::OrderTask { task, order } => order.give(fs, task)?,
         other => bail!("not something that is asked of disks: {other:?}"),

@@ -14,6 +14,7 @@ mod quota;
 mod report;
 mod settings;
 mod snapshot;
+mod space;
 mod store;
 mod user;
 

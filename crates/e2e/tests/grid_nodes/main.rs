@@ -10,3 +10,4 @@ mod services;
 mod storm;
 mod strangers;
 mod visible;
+mod web;

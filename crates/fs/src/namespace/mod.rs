@@ -13,6 +13,7 @@
 mod away;
 mod background;
 mod catalogue;
+mod census;
 mod cluster;
 mod disks;
 mod filesets;
