@@ -99,7 +99,8 @@ mod tests {
     #[test]
     fn a_program_is_refused_once_until_the_kernel_was_told() {
         let (untold, asker) = (Untold::default(), Some(Asker::Process(7)));
-        let (old, other): ((Ino, &[u8]), (Ino, &[u8])) = ((Ino(1), b"old"), (Ino(1), b"other"));
+        let name = |name: &'static [u8]| (Ino(1), name);
+        let (old, other) = (name(b"old"), name(b"other"));
         assert!(!untold.check(&[old], asker).unwrap());
         let first = untold.note(&[old]);
         let second = untold.note(&[old, other]);

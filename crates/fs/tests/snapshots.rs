@@ -607,9 +607,9 @@ fn live_through(rig: &Rig, seed: u64, point: &str, machine: bool) {
         world.handles.clear();
         let fs = world.fs.take().unwrap();
         if machine {
-            rig.crash_machine(fs, seed)
+            rig.crash_machine(fs, seed);
         } else {
-            rig.crash_process(fs)
+            rig.crash_process(fs);
         }
         world.fs = Some(rig.open());
         world.settle();

@@ -90,7 +90,7 @@ impl Namespace {
             }
             partition.cut_snapshot(name, waiting)?
         };
-        partition.finish_snapshot(cut)?;
+        partition.finish_snapshot(&cut)?;
         let made = partition.sharing().list().into_iter().find(|(_, record)| record.name == name);
         let Some((number, record)) = made else {
             return Err(FsError::Io(format!("snapshot \"{name}\" is gone")));

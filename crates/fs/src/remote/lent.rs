@@ -284,16 +284,19 @@ impl Lent {
             }
         }
         if !names.is_empty() {
-            forget_names(kernel, (names, why), until);
+            forget_names(kernel, names, why, until);
         }
     }
 }
+
+/// A name in its directory.
+type Name = (Ino, Box<[u8]>);
 
 /// Has the kernel forget names, from a thread of its own; returns when it has, or when it does not use them any more.
 ///
 /// A name that does not change only has to be asked for again. Without that it would be lost to programs whose working directory is
 /// below it (getcwd(2)), with everything that is mounted there.
-fn forget_names(kernel: &Borrower, (names, why): (Vec<(Ino, Box<[u8]>)>, Why), until: Moment) {
+fn forget_names(kernel: &Borrower, names: Vec<Name>, why: Why, until: Moment) {
     let cache = Arc::clone(&kernel.cache);
     let is_done = Arc::new((Mutex::new(false), Condvar::new()));
     let done = Arc::clone(&is_done);

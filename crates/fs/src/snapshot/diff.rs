@@ -90,12 +90,11 @@ impl Rows<'_> {
     }
 }
 
+/// What is to be done with a key: its value before and after.
+type Visit<'a> = dyn FnMut(&[u8], Option<&[u8]>, Option<&[u8]>) -> Result<()> + 'a;
+
 /// Calls `visit` with each key of either range, and what each has there.
-fn merge(
-    mut old: Rows<'_>,
-    mut new: Rows<'_>,
-    visit: &mut dyn FnMut(&[u8], Option<&[u8]>, Option<&[u8]>) -> Result<()>,
-) -> Result<()> {
+fn merge(mut old: Rows<'_>, mut new: Rows<'_>, visit: &mut Visit<'_>) -> Result<()> {
     loop {
         let first = old.peek()?.map(|(key, _)| key.clone());
         let second = new.peek()?.map(|(key, _)| key.clone());

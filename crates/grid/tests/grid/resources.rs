@@ -91,7 +91,7 @@ fn a_job_that_lacks_only_licences_is_not_passed_for_ever_by_those_that_need_fewe
     }
     let mut running: Vec<JobId> = (0..3).map(|_| rig.submit(needs("sas:1"))).collect();
     let wide = rig.submit(needs("sas:3"));
-    let mut passes = |rig: &mut Rig, running: &mut Vec<JobId>| {
+    let passes = |rig: &mut Rig, running: &mut Vec<JobId>| {
         rig.now += 1000;
         rig.exit(TaskId::only(running.remove(0)), 0);
         let next = rig.submit(needs("sas:1"));

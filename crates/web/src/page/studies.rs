@@ -145,10 +145,13 @@ fn folders(view: &View<'_>) -> Vec<PathBuf> {
     found
 }
 
+/// A report: its number in the list, its folder, and its line.
+type Found<'a> = (usize, &'a Path, Arc<Line>);
+
 /// The list.
 pub fn studies(view: &View<'_>) -> Page {
     let found = folders(view);
-    let mut known: BTreeMap<String, Vec<(usize, &Path, Arc<Line>)>> = BTreeMap::new();
+    let mut known: BTreeMap<String, Vec<Found<'_>>> = BTreeMap::new();
     let mut others = Vec::new();
     for (place, folder) in found.iter().enumerate() {
         match view.site.shelf.line(folder) {
@@ -176,7 +179,7 @@ pub fn studies(view: &View<'_>) -> Page {
     Ok(Content { title: "Studies".to_owned(), body })
 }
 
-fn of_workload(workload: &str, lines: &[(usize, &Path, Arc<Line>)]) -> Markup {
+fn of_workload(workload: &str, lines: &[Found<'_>]) -> Markup {
     html! {
         h2 { (workload) }
         form.studies method="get" action="/studies/compare" {

@@ -34,12 +34,15 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// An object, and the copy of it that a snapshot has.
+type Copied = (ObjectRef, Arc<LiveObject>);
+
 /// A snapshot that is being made.
 pub(crate) struct Cut {
     number: u64,
     record: SnapshotRecord,
     /// Files that were open for writing: their objects, and the copies that the snapshot has of them.
-    copies: Vec<(ObjectRef, Arc<LiveObject>)>,
+    copies: Vec<Copied>,
     /// How far objects were shared before.
     below: u64,
     newest: u64,
@@ -164,16 +167,16 @@ impl Partition {
     ///
     /// # Errors
     /// What the store or a disk says: there is no snapshot then.
-    pub(crate) fn finish_snapshot(&self, cut: Cut) -> Result<()> {
+    pub(crate) fn finish_snapshot(&self, cut: &Cut) -> Result<()> {
         let finished = self.frozen.finish_frozen(self.number, cut.number).map_err(FsError::from);
         let finished = finished.and_then(|()| {
             self.shared.fail_points.reach("snapshot.frozen")?;
             self.shared.objects.sync_disks()?;
-            self.register(&cut)
+            self.register(cut)
         });
         // Where it is not known whether the store has it, nothing is taken back: the next mount knows.
         if finished.is_err() && self.gate.closed().is_none() {
-            self.undo_cut(&cut);
+            self.undo_cut(cut);
         }
         finished
     }
@@ -205,7 +208,7 @@ impl Partition {
     }
 
     /// Copies of all files that somebody may be writing, and the objects of files without a name.
-    fn copy_written(&self) -> Result<(Vec<(ObjectRef, Arc<LiveObject>)>, Vec<ObjectRef>)> {
+    fn copy_written(&self) -> Result<(Vec<Copied>, Vec<ObjectRef>)> {
         let (mut written, mut nameless) = (Vec::new(), Vec::new());
         for inode in self.cached() {
             let mut state = inode.lock();
@@ -217,7 +220,7 @@ impl Partition {
             }
         }
         written.extend(self.still_mapped()?);
-        let mut copies: Vec<(ObjectRef, Arc<LiveObject>)> = Vec::new();
+        let mut copies: Vec<Copied> = Vec::new();
         let mut seen = HashSet::new();
         for live in written {
             if !seen.insert(live.at) {
