@@ -210,7 +210,7 @@ impl Watched for System {
                 match fresh {
                     Ok(space) => counted.latest = Some(space),
                     Err(error) => {
-                        tracing::warn!("space by user and age was not counted: {error:#}")
+                        tracing::warn!("space by user and age was not counted: {error:#}");
                     }
                 }
             };

@@ -141,7 +141,7 @@ impl Snapshot {
                 rotate(&root, &fileset, &prefix, keep, json)?;
             }
             Action::Diff { root, fileset, from, to, json } => {
-                diff(&root, fileset, from, to, json)?;
+                diff(&root, &fileset, &from, to.as_deref(), json)?;
             }
             Action::Delete { root, fileset, name, json } => delete(&root, &fileset, &name, json)?,
         }
@@ -220,11 +220,14 @@ fn create(root: &Path, fileset: &str, name: &str, json: bool) -> Result<()> {
     Ok(())
 }
 
-fn diff(root: &Path, fileset: String, from: String, to: Option<String>, json: bool) -> Result<()> {
-    let ask = Ask::DiffSnapshots { fileset: fileset.clone(), from: from.clone(), to: to.clone() };
-    let said = changed(root, &ask, |fs| {
-        Ok(fs.diff_snapshots(&fileset, (&from, to.as_deref()), CHANGES_MAX)?)
-    })?;
+fn diff(root: &Path, fileset: &str, from: &str, to: Option<&str>, json: bool) -> Result<()> {
+    let ask = Ask::DiffSnapshots {
+        fileset: fileset.to_owned(),
+        from: from.to_owned(),
+        to: to.map(str::to_owned),
+    };
+    let said =
+        changed(root, &ask, |fs| Ok(fs.diff_snapshots(fileset, (from, to), CHANGES_MAX)?))?;
     let found = match said {
         Ok(Answer::SnapshotDiff(found)) | Err(found) => found,
         Ok(_) => bail!("the daemon's answer cannot be understood; does it run another version?"),

@@ -135,9 +135,12 @@ impl Space {
     }
 }
 
+/// What a row is of: fileset, user and class of age, where they are keys.
+type Group<'a> = (Option<&'a str>, Option<String>, Option<usize>);
+
 /// Rows by some keys: by age in the order of ages, otherwise what holds most first.
 fn grouped(census: &Census, by: &[Key], users: &mut Users) -> Vec<Row> {
-    let mut sums: BTreeMap<(Option<&str>, Option<String>, Option<usize>), Held> = BTreeMap::new();
+    let mut sums: BTreeMap<Group<'_>, Held> = BTreeMap::new();
     for cell in cells(census) {
         let fileset = by.contains(&Key::Fileset).then_some(cell.fileset);
         let user = by.contains(&Key::User).then(|| user_of(cell.uid, users));
