@@ -21,20 +21,20 @@ pub trait Stores: Send + Sync {
     /// Makes the empty store of a fileset, in the place of one that is there.
     ///
     /// # Errors
-    /// [`StoreError::Full`](crate::StoreError::Full), [`StoreError::Io`](crate::StoreError::Io).
+    /// [`StoreError::Full`], [`StoreError::Io`].
     fn create(&self, fileset: FilesetId) -> Result<Arc<dyn Store>>;
 
     /// Opens a store to read and write.
     ///
     /// # Errors
-    /// [`StoreError::Missing`](crate::StoreError::Missing), and as the engine's opening.
+    /// [`StoreError::Missing`], and as the engine's opening.
     fn open(&self, fileset: FilesetId) -> Result<Arc<dyn Store>>;
 
     /// Opens a store to read and write for the owner of `term`, where several nodes share the stores. A former owner's store
-    /// gets [`StoreError::Conflict`](crate::StoreError::Conflict) from then on. Sets that no nodes share open it.
+    /// gets [`StoreError::Conflict`] from then on. Sets that no nodes share open it.
     ///
     /// # Errors
-    /// As [`Stores::open`]; [`StoreError::Conflict`](crate::StoreError::Conflict) if an owner with a newer term was there: this
+    /// As [`Stores::open`]; [`StoreError::Conflict`] if an owner with a newer term was there: this
     /// one is late, and nothing was changed.
     fn open_for(&self, fileset: FilesetId, term: Epoch) -> Result<Arc<dyn Store>> {
         let _ = term;
@@ -50,26 +50,26 @@ pub trait Stores: Send + Sync {
     /// Removes a store that nobody has open. An absent one is not an error.
     ///
     /// # Errors
-    /// [`StoreError::Io`](crate::StoreError::Io).
+    /// [`StoreError::Io`].
     fn remove(&self, fileset: FilesetId) -> Result<()>;
 
     /// Bytes that a store occupies which need not be open (0 for an engine that has no file).
     ///
     /// # Errors
-    /// [`StoreError::Missing`](crate::StoreError::Missing), [`StoreError::Io`](crate::StoreError::Io).
+    /// [`StoreError::Missing`], [`StoreError::Io`].
     fn size_of(&self, fileset: FilesetId) -> Result<u64>;
 
     /// The filesets that have a store, whole or not, in order of their numbers.
     ///
     /// # Errors
-    /// [`StoreError::Io`](crate::StoreError::Io).
+    /// [`StoreError::Io`].
     fn list(&self) -> Result<Vec<FilesetId>>;
 
     /// Begins the frozen copy `number` of a store that is open in this process, by sharing its blocks: as the store is now, while
     /// nobody commits to it. `false` if that is not possible here. The copy is there from [`Stores::finish_frozen`] on.
     ///
     /// # Errors
-    /// [`StoreError::Full`](crate::StoreError::Full), [`StoreError::Io`](crate::StoreError::Io).
+    /// [`StoreError::Full`], [`StoreError::Io`].
     fn freeze_shared(&self, fileset: FilesetId, number: u64) -> Result<bool> {
         let _ = (fileset, number);
         Err(StoreError::Io("this engine has no frozen copies of stores".to_owned()))
@@ -96,7 +96,7 @@ pub trait Stores: Send + Sync {
     /// Opens a frozen copy to read it. Nothing can be committed to it.
     ///
     /// # Errors
-    /// [`StoreError::Missing`](crate::StoreError::Missing), and as [`Stores::open`].
+    /// [`StoreError::Missing`], and as [`Stores::open`].
     fn frozen(&self, fileset: FilesetId, number: u64) -> Result<Arc<dyn Store>> {
         Err(StoreError::Missing(format!("there is no frozen copy {number} of store {fileset}")))
     }
@@ -104,7 +104,7 @@ pub trait Stores: Send + Sync {
     /// Removes a frozen copy that nobody has open, finished or not. An absent one is not an error.
     ///
     /// # Errors
-    /// [`StoreError::Io`](crate::StoreError::Io).
+    /// [`StoreError::Io`].
     fn remove_frozen(&self, fileset: FilesetId, number: u64) -> Result<()> {
         let _ = (fileset, number);
         Ok(())
@@ -113,7 +113,7 @@ pub trait Stores: Send + Sync {
     /// Numbers of the frozen copies of a store, finished or not, in order.
     ///
     /// # Errors
-    /// [`StoreError::Io`](crate::StoreError::Io).
+    /// [`StoreError::Io`].
     fn list_frozen(&self, fileset: FilesetId) -> Result<Vec<u64>> {
         let _ = fileset;
         Ok(Vec::new())

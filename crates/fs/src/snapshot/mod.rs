@@ -2,7 +2,7 @@
 //!
 //! A snapshot is a frozen copy of the fileset's store, whose records refer to the same objects, and a record of its own
 //! (`docs/adr/0054`). An object with a number below that of the newest snapshot may be shared with it. Before anybody may write to
-//! such an object, the snapshots get a copy of it ([`KeptCopies`]); the fileset keeps the object. A shared object is not removed
+//! such an object, the snapshots get a copy of it (`KeptCopies`); the fileset keeps the object. A shared object is not removed
 //! with its file.
 //!
 //! What survives a crash: a snapshot whose record is committed, with all its bytes.
