@@ -213,6 +213,15 @@ impl Clients {
         had
     }
 
+    /// Whether `client` holds an inode: its kernel was told of it, or has it open. It outlives its last name then.
+    pub fn holds(&self, client: ClientId, ino: Ino) -> bool {
+        let table = self.0.lock();
+        table
+            .clients
+            .get(&client)
+            .is_some_and(|held| held.references.contains_key(&ino) || held.opens.contains_key(&ino))
+    }
+
     /// Whether `client` has a file open.
     pub fn has_open(&self, client: ClientId, ino: Ino) -> bool {
         let table = self.0.lock();

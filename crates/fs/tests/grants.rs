@@ -261,6 +261,7 @@ fn a_client_whose_owner_does_not_answer_uses_nothing_beyond_the_owners_word() {
     let (one, two) = (site.join(ONE), site.join(TWO));
     let data = one.fileset("data");
     let ino = one.make_file(data, "file");
+    assert_eq!(two.lookup(data, b"file").unwrap().ino, ino);
     two.getattr(ino).unwrap();
     let (calls, _) = site.calls(|| two.getattr(ino).unwrap());
     assert_eq!(calls, 0);
@@ -390,12 +391,33 @@ fn a_reader_never_sees_a_value_go_back() {
 }
 
 #[test]
+fn attributes_are_granted_of_what_the_client_holds_alone() {
+    let site = Site::new();
+    let (one, two) = (site.join(ONE), site.join(TWO));
+    let data = one.fileset("data");
+    let ino = one.make_file(data, "file");
+    // Its kernel was not told of the file: it could be told of it from the cache, and the file would end with its name.
+    for _ in 0..2 {
+        let (calls, _) = site.calls(|| two.getattr(ino).unwrap());
+        assert!(calls > 0);
+    }
+    two.lookup(data, b"file").unwrap();
+    let (calls, _) = site.calls(|| two.lookup(data, b"file").unwrap());
+    assert_eq!(calls, 0);
+    two.unlink(data, b"file").unwrap();
+    assert_eq!(two.getattr(ino).unwrap().nlink, 0, "the kernel still holds it");
+    two.forget(ino, 2);
+    assert!(two.getattr(ino).is_err());
+}
+
+#[test]
 fn a_file_that_is_open_for_writing_anywhere_is_not_granted() {
     let site = Site::new();
     let all = [site.join(ONE), site.join(TWO), site.join(THREE)];
     let (data, reader) = (all[0].fileset("data"), &all[2]);
     for (writer, name) in [(&all[0], "at the owner"), (&all[1], "near its writer")] {
         let ino = writer.make_file(data, name);
+        assert_eq!(reader.lookup(data, name.as_bytes()).unwrap().ino, ino);
         reader.getattr(ino).unwrap();
         writer.open_file(ino, WRITE, ROOT).unwrap();
         for size in 1..5 {
@@ -420,6 +442,8 @@ fn a_file_that_is_open_for_writing_anywhere_is_not_granted() {
     asked_again();
     assert!(asked_again() > 0, "it is older than its owner");
     std::thread::sleep(Duration::from_secs(16).saturating_sub(begun.elapsed()));
+    // Of what its kernel is told of by the new owner.
+    reader.lookup(data, b"near its writer").unwrap();
     // The owner's word is asked for anew, perhaps.
     asked_again();
     assert_eq!(asked_again(), 0);

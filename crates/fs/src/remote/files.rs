@@ -60,6 +60,8 @@ impl RemoteOwner {
     // --- opening ---
 
     pub(crate) fn open_file(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
+        // What a new owner does not take over breaks the lineage. That does not concern a handle which is opened there.
+        self.assert_if_needed()?;
         // A lineage that breaks meanwhile makes the handle stale.
         let lineage = self.open_files.lineage();
         let changes = access.write || access.truncate;
@@ -220,9 +222,7 @@ impl RemoteOwner {
         new: New<'_>,
         (access, caller): (Access, Caller),
     ) -> Result<(Attributes, Opened)> {
-        if !self.is_asserted.load(Ordering::Acquire) {
-            self.assert_open_files()?;
-        }
+        self.assert_if_needed()?;
         let lineage = self.open_files.lineage();
         let live = if access.write && !access.synchronous { self.make_object() } else { None };
         let made = live.as_ref().map(|live| SeenObject {

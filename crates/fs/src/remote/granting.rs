@@ -96,9 +96,13 @@ impl Work<'_> {
         Ok(found)
     }
 
+    /// Leaves the grant of attributes, if the client may use it: with it, it tells its kernel of the inode without a word to this
+    /// node, so the inode must be one that it holds. Otherwise it would not outlive its last name.
     fn keep_if_it_stays(&mut self, ino: Ino, is_cacheable: bool) {
         let knows_writers = |partition: Arc<Partition>| partition.knows_writers(ino);
-        if !(is_cacheable && self.partition(ino).is_some_and(knows_writers)) {
+        let is_held =
+            ino == Ino::top_of(ino.fileset()) || self.fs.clients().holds(self.client, ino);
+        if !(is_cacheable && is_held && self.partition(ino).is_some_and(knows_writers)) {
             self.granted.attributes = None;
         }
         if self.granted.attributes.is_some() {

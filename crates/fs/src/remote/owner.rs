@@ -207,10 +207,13 @@ impl RemoteOwner {
         Ok((reply, answered.payload))
     }
 
+    /// Before a new owner is asked for anything else: what is open is open there too, or lost.
+    pub(super) fn assert_if_needed(&self) -> Result<()> {
+        if self.is_asserted() { Ok(()) } else { self.assert_open_files() }
+    }
+
     pub(super) fn ask_with(&self, request: Request, payload: Vec<u8>) -> Result<(Answer, Vec<u8>)> {
-        if !self.is_asserted.load(Ordering::Acquire) {
-            self.assert_open_files()?;
-        }
+        self.assert_if_needed()?;
         self.send(request, payload)
     }
 
@@ -224,9 +227,7 @@ impl RemoteOwner {
         request: Request,
         note: impl FnOnce(&Result<Answer>),
     ) -> Result<Answer> {
-        if !self.is_asserted.load(Ordering::Acquire) {
-            self.assert_open_files()?;
-        }
+        self.assert_if_needed()?;
         let _under_way = self.open_files.under_way();
         let answer = self.send(request, Vec::new()).map(|(answer, _)| answer);
         note(&answer);
@@ -254,9 +255,7 @@ impl RemoteOwner {
 
     /// As [`RemoteOwner::ask`], with what was granted.
     fn ask_for_reply(&self, request: Request) -> Result<Reply> {
-        if !self.is_asserted.load(Ordering::Acquire) {
-            self.assert_open_files()?;
-        }
+        self.assert_if_needed()?;
         let (Reply { answer, granted, beside }, _) = self.exchange(request, Vec::new())?;
         Ok(Reply { answer: accepted(answer)?, granted, beside })
     }
