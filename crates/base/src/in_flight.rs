@@ -200,6 +200,16 @@ impl Drop for Begun {
     }
 }
 
+/// Who made the request that this thread carries out, if it carries one out.
+#[must_use]
+pub fn asker() -> Option<Asker> {
+    let fields = SLOT.try_with(|slot| slot.read()).ok().filter(|fields| fields.arrived != 0)?;
+    Some(match fields.is_node {
+        0 => Asker::Process(fields.asker),
+        _ => Asker::Node(NodeId(fields.asker)),
+    })
+}
+
 /// A wait that was noted, until this is dropped.
 #[must_use]
 pub struct Waiting {
@@ -264,7 +274,9 @@ mod tests {
     #[test]
     fn a_request_is_listed_with_its_wait_until_it_ends() {
         assert!(of(71).is_none());
+        assert_eq!(asker(), None);
         let begun = begin(request(&"read", 71));
+        assert_eq!(asker(), Some(Asker::Process(7)));
         let found = of(71).unwrap();
         assert_eq!((found.operation, found.asker), ("read", Asker::Process(7)));
         assert_eq!(found.waits_for, None);

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::NodeId;
+use forebay_fs::census::Census;
 use forebay_fs::policy::{Policy, PolicyReport};
 use forebay_fs::quota::{QuotaChange, QuotaStatus, Subject};
 use forebay_fs::record::{Durability, Placement};
+use forebay_fs::snapshot::{SnapshotDiff, SnapshotStatus};
 use forebay_fs::tasks::TaskStatus;
 use forebay_fs::{DiskStatus, FilesetStatus, LostDisk, Namespace, NewFileset};
 use forebay_node::members::visit::Wait;
@@ -144,6 +146,36 @@ pub enum Ask {
         /// Name of the fileset.
         fileset: Option<String>,
     },
+    /// Make a snapshot.
+    CreateSnapshot {
+        /// Name of the fileset.
+        fileset: String,
+        /// Name of the snapshot.
+        name: String,
+    },
+    /// Delete a snapshot.
+    DeleteSnapshot {
+        /// Name of the fileset.
+        fileset: String,
+        /// Name of the snapshot.
+        name: String,
+    },
+    /// What changed since a snapshot.
+    DiffSnapshots {
+        /// Name of the fileset.
+        fileset: String,
+        /// Name of the snapshot.
+        from: String,
+        /// Name of a later snapshot; none for the fileset as it is.
+        to: Option<String>,
+    },
+    /// The snapshots of a fileset, or of all.
+    Snapshots {
+        /// Name of the fileset.
+        fileset: Option<String>,
+    },
+    /// What the files of each fileset hold, by user and age.
+    Census,
     /// Bind the native filesets that are not bound.
     Bind,
     /// Requests in flight.
@@ -237,6 +269,20 @@ pub enum Answer {
         /// The quotas.
         quotas: Vec<QuotaStatus>,
     },
+    /// To [`Ask::Snapshots`], and to [`Ask::CreateSnapshot`] with the new one.
+    Snapshots {
+        /// The snapshots.
+        snapshots: Vec<SnapshotStatus>,
+    },
+    /// To [`Ask::DiffSnapshots`].
+    SnapshotDiff(SnapshotDiff),
+    /// To [`Ask::DeleteSnapshot`].
+    SnapshotDeleted {
+        /// Objects that went with it.
+        objects: u64,
+    },
+    /// To [`Ask::Census`].
+    Census(Census),
     /// To [`Ask::GiveUpDisk`].
     LostDisk(LostDisk),
     /// To [`Ask::BackUp`].

@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[&str]); 12] = [
         "File system",
         &[
             "mkfs", "mount", "umount", "status", "stat", "top", "waiters", "fileset", "disk",
-            "quota", "policy", "tasks", "fsck", "store",
+            "space", "quota", "snapshot", "policy", "tasks", "fsck", "store",
         ],
     ),
     ("Many machines", &["cluster"]),
@@ -54,6 +54,7 @@ const GROUPS: [(&str, &[&str]); 12] = [
             "reload",
             "host",
             "queue",
+            "reservation",
         ],
     ),
     ("Web pages, REST API, alerts", &["web", "alerts"]),

@@ -571,6 +571,7 @@ fn open_namespace(
         fail_points: crate::home::fail_points_of_environment()?,
         reserve: open.reserve,
     };
-    let fs = Namespace::join(parts, Arc::new(Way(Arc::clone(joint))))?;
+    let cluster: Arc<dyn Cluster> = Arc::new(Way(Arc::clone(joint)));
+    let fs = Namespace::join(parts, &cluster)?;
     Ok((fs, open.lock))
 }

@@ -85,7 +85,7 @@ mod tests {
     const HEAD: &str = "# Metrics
 
 Generated from the tables in the code: `FOREBAY_REWRITE_DOCS=1 cargo test -p forebay-cli --bin forebay docs_list` writes it
-anew. `--metrics ADDRESS` of `forebay mount`, `up`, `controller` and `agent` switches the pages on; [operations.md](operations.md)
+anew. `--metrics ADDRESS` of `forebay mount`, `up`, `controller`, `agent` and `web serve` switches the pages on; [operations.md](operations.md)
 says how to watch a system with them, and `examples/prometheus` has a scrape configuration, alert rules and a dashboard.
 
 Names, labels and units follow OpenMetrics. Counters begin at 0 with their daemon. Sizes are in bytes, times in seconds.
@@ -105,6 +105,7 @@ own, so that a monitor may leave them out.
             &server::metrics::JOBS,
             &server::metrics::USERS,
             &agent::metrics::TABLE,
+            &forebay_web::metrics::TABLE,
         ]
     }
 

@@ -1,19 +1,25 @@
 //! What the web server is told of the file system and of this machine.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use forebay_advisor::mute::{self, Mutes};
 use forebay_advisor::{Host, examine};
-use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
+use forebay_base::{Clock as _, Timestamp};
+use forebay_engine::cluster::Cluster;
+use forebay_engine::home::GridHome;
+use forebay_fs::census::AGES;
 use forebay_fs::stats::upper_edge;
-use forebay_web::watched::{Cause, Disk, Files, Fileset, Finding, Watched};
+use forebay_web::watched::{Cause, Disk, Files, Fileset, Finding, Holding, Space, Watched};
 use jiff::Zoned;
 use parking_lot::Mutex;
 
 use crate::attribution::{self, Activity, By, Users};
+use crate::commands;
 use crate::control::{self, Answer, Ask, Status};
 use crate::home::Home;
 use crate::mounts;
@@ -27,25 +33,40 @@ pub struct System {
     users: Mutex<Users>,
     /// What was found last, and when.
     found: Mutex<Option<(Instant, Vec<Finding>)>>,
+    space: Arc<Mutex<Counted>>,
 }
+
+/// What is known of the space that files hold.
+#[derive(Default)]
+struct Counted {
+    /// When the count began that ended last, whether it succeeded or not.
+    at: Option<Instant>,
+    latest: Option<Space>,
+    is_counting: bool,
+}
+
+/// How long a count of space is shown before the next one begins: it reads all names.
+const SPACE_AGE: Duration = Duration::from_mins(10);
 
 /// How long the advisor is not asked again: its checks read a lot, and little of it changes.
 const FINDINGS_AGE: Duration = Duration::from_secs(60);
 
 impl System {
-    /// The file system at `place`, or the one whose home folder is that of the grid, if there is one.
+    /// The file system at `place`, or that of the grid: the one whose home folder is that of the grid, or the one that the nodes of its
+    /// cluster share; none if there is none.
     ///
     /// # Errors
     /// If there is none at `place`.
     pub fn new(root: &Path, place: Option<&Path>) -> Result<System> {
         let home = match place {
             Some(place) => Some(super::commands::waiters::home_of(Some(place))?),
-            None => Home::at(root).ok(),
+            None => Home::at(root).ok().or_else(|| of_cluster(root)),
         };
         Ok(System {
             home: home.map(|home| home.root().to_owned()),
             users: Mutex::default(),
             found: Mutex::default(),
+            space: Arc::default(),
         })
     }
 
@@ -96,6 +117,40 @@ impl System {
     }
 }
 
+/// The file system of the cluster whose nodes a grid runs on, if it does.
+fn of_cluster(root: &Path) -> Option<Home> {
+    let cluster = Cluster::of(&GridHome::guarded(root).ok()?).ok()??;
+    Home::at(&cluster.node).ok()
+}
+
+/// Has the daemon count what files hold.
+fn count_space(home: &Path) -> Result<Space> {
+    let asked = control::ask_within(home, &Ask::Census, commands::space::LIMIT)?;
+    let Answer::Census(census) = asked else { bail!("the daemon's answer is not a census") };
+    let mut users = Users::default();
+    let mut held: BTreeMap<(&str, String, usize), (u64, u64)> = BTreeMap::new();
+    for cell in commands::space::cells(&census) {
+        let user = commands::space::user_of(cell.uid, &mut users);
+        let sum = held.entry((cell.fileset, user, cell.age)).or_default();
+        *sum = (sum.0 + cell.held.inodes, sum.1 + cell.held.bytes);
+    }
+    let holding = |((fileset, user, age), (inodes, bytes)): ((&str, _, _), _)| Holding {
+        fileset: fileset.to_owned(),
+        user,
+        age,
+        inodes,
+        bytes,
+    };
+    let held = held.into_iter().map(holding).collect();
+    let not_counted = census.filesets.iter();
+    let not_counted = not_counted
+        .filter_map(|fileset| Some((fileset.fileset.clone(), fileset.not_counted.clone()?)))
+        .collect();
+    let ages = AGES.iter().map(|(name, _)| *name).collect();
+    let at_ms = SystemClock.now().since(Timestamp::default()).as_millis();
+    Ok(Space { at_ms: u64::try_from(at_ms)?, held, ages, not_counted })
+}
+
 fn of_status(files: &mut Files, status: Status) {
     if let Some(mount) = status.mount {
         files.mountpoint = Some(mount.mountpoint.display().to_string());
@@ -137,6 +192,33 @@ impl Watched for System {
                 None
             }
         }
+    }
+
+    fn space(&self) -> Option<Space> {
+        let home = self.home.clone()?;
+        mounts::all().iter().find(|mounted| mounted.home == home)?;
+        let mut counted = self.space.lock();
+        let is_due =
+            counted.at.is_none_or(|at| SystemClock.instant().duration_since(at) >= SPACE_AGE);
+        if is_due && !counted.is_counting {
+            let kept = Arc::clone(&self.space);
+            let work = move || {
+                let (begun, fresh) = (SystemClock.instant(), count_space(&home));
+                let mut counted = kept.lock();
+                counted.is_counting = false;
+                counted.at = Some(begun);
+                match fresh {
+                    Ok(space) => counted.latest = Some(space),
+                    Err(error) => {
+                        tracing::warn!("space by user and age was not counted: {error:#}");
+                    }
+                }
+            };
+            // Without a thread the next page tries again.
+            let begun = std::thread::Builder::new().name("space".to_owned()).spawn(work);
+            counted.is_counting = begun.is_ok();
+        }
+        counted.latest.clone()
     }
 
     fn findings(&self) -> Vec<Finding> {

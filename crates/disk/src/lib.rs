@@ -207,6 +207,15 @@ pub trait Object: Send + std::marker::Sync {
         length: u64,
     ) -> Result<u64>;
 
+    /// Makes this object, which is fresh and empty, hold the bytes of `source` as they are at one moment, by sharing its blocks.
+    ///
+    /// # Errors
+    /// [`DiskError::Unsupported`] if the disk cannot share blocks, or `source` lies on another one: copy the bytes then.
+    fn share_from(&self, source: &dyn Object) -> Result<()> {
+        let _ = source;
+        Err(DiskError::Unsupported)
+    }
+
     /// Makes the object durable (see the crash contract above).
     ///
     /// # Errors

@@ -29,6 +29,9 @@ pub enum FsError {
     /// Source and target lie in different filesets (EXDEV).
     #[error("files cannot be renamed or linked across filesets")]
     CrossFileset,
+    /// Nothing can be changed in a snapshot (EROFS).
+    #[error("a snapshot cannot be changed")]
+    ReadOnly,
     /// The arguments make no sense together (EINVAL).
     #[error("invalid argument")]
     Invalid,

@@ -135,6 +135,8 @@ pub(crate) struct FileInUse {
     pub is_cut: bool,
     /// It waits in the queue of closed objects.
     pub idle_queued: bool,
+    /// Somebody may have mapped it shared and writable on the direct path: a mapping outlives its file descriptor.
+    pub was_mappable: bool,
     /// Number of the copy that is being made of its object on another disk, while nobody has used it since that began;
     /// 0 for none.
     pub copy: u64,
@@ -185,6 +187,7 @@ static NOT_IN_USE: FileInUse = FileInUse {
     times_untold: false,
     is_cut: false,
     idle_queued: false,
+    was_mappable: false,
     copy: 0,
 };
 

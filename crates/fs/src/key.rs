@@ -13,11 +13,13 @@
 //! | `I` ino | [`InodeRecord`](crate::record::InodeRecord) | an inode |
 //! | `E` parent cookie | [`EntryRecord`](crate::record::EntryRecord) | a directory entry |
 //! | `X` ino name | bytes | an extended attribute |
+//! | `N` snapshot | [`SnapshotRecord`](crate::snapshot::SnapshotRecord) | a snapshot of the fileset |
+//! | `R` object snapshot | [`ObjectRef`](crate::record::ObjectRef) | what that snapshot and earlier ones have instead of an object |
 //!
 //! Numbers are big endian and of fixed width (disk and fileset: 2 bytes; ino, parent, cookie: 8), so that keys
 //! of one directory or inode lie together and in order. A subject is a letter (`f`ileset, `u`ser, `g`roup) and 4 bytes.
 
-use forebay_base::{DiskId, Epoch, FilesetId, Ino};
+use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId};
 
 use crate::quota::Subject;
 
@@ -44,6 +46,11 @@ pub const INODE: u8 = b'I';
 pub const ENTRY: u8 = b'E';
 /// First byte of extended attribute keys.
 pub const XATTR: u8 = b'X';
+
+/// First byte of the keys of snapshots.
+pub const SNAPSHOT: u8 = b'N';
+/// First byte of the keys of copies that snapshots have instead of objects.
+pub const KEPT: u8 = b'R';
 
 /// Whose turn it is to commit, and what was committed last. A batch requires the term before it and sets its own: an
 /// owner that was replaced changes nothing, and whether a batch is there shows in the term.
@@ -164,6 +171,18 @@ pub fn xattr(ino: Ino, name: &[u8]) -> Vec<u8> {
     key
 }
 
+/// Key of a snapshot.
+#[must_use]
+pub fn snapshot(number: u64) -> Vec<u8> {
+    numbered(SNAPSHOT, &[number])
+}
+
+/// Key of what a snapshot and earlier ones have instead of an object.
+#[must_use]
+pub fn kept(object: ObjectId, snapshot: u64) -> Vec<u8> {
+    numbered(KEPT, &[object.0, snapshot])
+}
+
 /// Range of all extended attributes of an inode.
 #[must_use]
 pub fn xattrs(ino: Ino) -> (Vec<u8>, Vec<u8>) {
@@ -209,6 +228,10 @@ pub enum Key {
     Entry(Ino, u64),
     /// [`xattr`]: inode and name.
     Xattr(Ino, Vec<u8>),
+    /// [`snapshot`].
+    Snapshot(u64),
+    /// [`kept`]: object and snapshot.
+    Kept(ObjectId, u64),
 }
 
 /// Reads a key; `None` if it is of no known kind.
@@ -228,6 +251,10 @@ pub fn parse(key: &[u8]) -> Option<Key> {
         TASK if key.len() == 9 => Some(Key::Task(number_at(key, 1)?)),
         INODE if key.len() == 9 => Some(Key::Inode(Ino(number_at(key, 1)?))),
         ENTRY if key.len() == 17 => Some(Key::Entry(Ino(number_at(key, 1)?), number_at(key, 9)?)),
+        SNAPSHOT if key.len() == 9 => Some(Key::Snapshot(number_at(key, 1)?)),
+        KEPT if key.len() == 17 => {
+            Some(Key::Kept(ObjectId(number_at(key, 1)?), number_at(key, 9)?))
+        }
         XATTR if key.len() > 9 => Some(Key::Xattr(Ino(number_at(key, 1)?), key[9..].to_vec())),
         _ => None,
     }
@@ -250,6 +277,8 @@ mod tests {
             (disk_usage(DiskId(3)), Key::DiskUsage(DiskId(3))),
             (inode(Ino(9)), Key::Inode(Ino(9))),
             (entry(Ino(9), 1 << 62), Key::Entry(Ino(9), 1 << 62)),
+            (snapshot(3), Key::Snapshot(3)),
+            (kept(ObjectId(7), 3), Key::Kept(ObjectId(7), 3)),
             (xattr(Ino(9), b"user.a"), Key::Xattr(Ino(9), b"user.a".to_vec())),
         ];
         for (bytes, key) in keys {

@@ -17,6 +17,7 @@
 pub mod acl;
 mod attributes;
 mod cache;
+pub mod census;
 mod changes;
 mod clients;
 mod directory;
@@ -45,11 +46,13 @@ pub mod remote;
 pub mod reserve;
 pub mod settings;
 mod shared;
+pub mod snapshot;
 pub mod space;
 mod stale;
 pub mod stats;
 mod stock;
 pub mod tasks;
+mod untold;
 pub mod writeset;
 
 pub use partition::recovery;

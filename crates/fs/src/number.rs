@@ -40,6 +40,11 @@ impl NumberRange {
             .map_err(|_| FsError::NoSpace)
     }
 
+    /// The next number that will be taken.
+    pub fn next(&self) -> u64 {
+        self.next.load(Ordering::Acquire)
+    }
+
     /// Takes `count` numbers in a row; returns the first.
     ///
     /// # Errors

@@ -7,6 +7,7 @@
 //! What survives a crash: the file, and with it the space. So a mount after a crash has it too.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use forebay_base::ByteSize;
 use forebay_disk::reserve::ReserveFile;
@@ -17,9 +18,10 @@ const PART_OF_DISK: u64 = 8;
 /// The least that is given up at a time.
 const PIECE: u64 = 1 << 20;
 
-/// Space kept aside in a file.
+/// Space kept aside in a file. Clones stand for the same file.
+#[derive(Clone)]
 pub struct Reserve {
-    place: Option<Place>,
+    place: Option<Arc<Place>>,
 }
 
 struct Place {
@@ -39,7 +41,8 @@ impl Reserve {
     #[must_use]
     pub fn at(path: &Path, size: ByteSize) -> Reserve {
         let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
-        Reserve { place: Some(Place { folder, size, file: Mutex::new(ReserveFile::at(path)) }) }
+        let file = Mutex::new(ReserveFile::at(path));
+        Reserve { place: Some(Arc::new(Place { folder, size, file })) }
     }
 
     /// Keeps as much aside as there is to be and there is space for.

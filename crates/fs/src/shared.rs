@@ -20,6 +20,7 @@ use crate::owner::Owners;
 use crate::reserve::Reserve;
 use crate::settings::Settings;
 use crate::stale::StaleList;
+use crate::untold::Untold;
 use crate::writeset::Crowd;
 
 /// What the partitions of one file system share.
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     pub idle: IdleObjects,
     /// What the kernel must forget: things that changed behind its back.
     pub stale: StaleList,
+    /// Names that other nodes are changing, of which the kernel does not know yet.
+    pub untold: Untold,
     /// The second in which a file with bytes last lost its last name.
     pub last_left: AtomicI64,
     pub owners: Owners,

@@ -138,7 +138,12 @@ fn a_temporary_file_of_another_node_costs_no_more_calls_than_these() {
         step("create", cost_of);
         assert!(handle.is_at_home() && handle.is_direct());
         let ino = handle.ino;
-        let (cost_of, ()) = site.cost(|| handle.write(0, &bytes));
+        let (cost_of, ()) = site.cost(|| {
+            // The kernel asks for that at the first write.
+            let capability = two.fs.xattr(ino, b"security.capability");
+            assert!(matches!(capability, Err(FsError::NoAttribute)));
+            handle.write(0, &bytes);
+        });
         step("write", cost_of);
         let (cost_of, ()) = site.cost(|| handle.close());
         step("close", cost_of);
@@ -168,6 +173,108 @@ fn a_temporary_file_of_another_node_costs_no_more_calls_than_these() {
         }
     }
     assert!(one.fs.names(top).is_empty() && two.fs.names(top).is_empty());
+}
+
+#[test]
+fn looking_again_at_a_tree_costs_no_call_nor_do_access_lists_after_changes_of_the_node_itself() {
+    let site = Site::new();
+    let (one, two) = (site.join(ONE), site.join(TWO));
+    let data = one.fs.fileset("data");
+    let top = one.fs.make_directory(data, "top");
+    let files: Vec<Ino> =
+        (0..50).map(|number| write_file(&one, top, &format!("file-{number}"), b"bytes")).collect();
+    one.fs.commit().unwrap();
+    let acl = |ino: Ino| {
+        let found = two.fs.xattr(ino, b"system.posix_acl_access");
+        assert!(matches!(found, Err(FsError::NoAttribute)));
+    };
+    // What `ls -l`, `git status` and an import of Python ask for.
+    let look = || {
+        assert_eq!(walk(&two, &["data", "top"]).unwrap(), top);
+        acl(top);
+        assert_eq!(two.fs.names(top).len(), files.len());
+        for (number, ino) in files.iter().enumerate() {
+            assert_eq!(walk(&two, &["data", "top", &format!("file-{number}")]).unwrap(), *ino);
+            assert_eq!(two.fs.getattr(*ino).unwrap().size, 5);
+            acl(*ino);
+        }
+        assert!(walk(&two, &["data", "top", "absent"]).is_err());
+    };
+    look();
+    assert_eq!(site.cost(look).0, cost(0));
+    // Access lists of a directory stay known whatever names this node changes in it, and until somebody changes them.
+    let ino = write_file(&two, top, "new", b"new");
+    assert_eq!(site.cost(|| acl(top)).0, cost(0));
+    two.fs.unlink(top, b"new").unwrap();
+    assert_eq!(site.cost(|| acl(top)).0, cost(0));
+    two.fs.forget(ino, 1);
+    let set = |user: &User, value: &[u8]| {
+        let (name, mode) = (b"user.a".as_slice(), forebay_fs::SetMode::Any);
+        user.fs
+            .set_xattr(top, forebay_fs::SetXattr { name, value, mode, kill_set_gid: false })
+            .unwrap();
+    };
+    for user in [&one, &two, &one] {
+        let value = format!("{}", site.now().calls);
+        set(user, value.as_bytes());
+        for round in 0..2 {
+            assert_eq!(two.fs.xattr(top, b"user.a").unwrap(), value.as_bytes());
+            write_file(&two, top, &format!("made-{value}-{round}"), b"new");
+        }
+        assert_eq!(two.fs.xattr(top, b"user.a").unwrap(), value.as_bytes());
+    }
+}
+
+#[test]
+fn a_small_file_of_the_owners_disk_that_was_read_is_read_again_without_a_call_until_somebody_changes_it()
+ {
+    let site = Site::new();
+    let (one, two, three) = (site.join(ONE), site.join(TWO), site.join(THREE));
+    let data = one.fs.fileset("data");
+    let ino = write_file(&one, data, "file", b"first");
+    assert_eq!(two.fs.lookup(data, b"file").unwrap().ino, ino);
+    let read = || {
+        let handle = two.open(ino, READ);
+        let (bytes, size) = (handle.read(0, 100), two.fs.getattr(ino).unwrap().size);
+        assert_eq!((handle.read(bytes.len() as u64, 100).len(), size), (0, bytes.len() as u64));
+        assert_eq!(handle.read(1, 2), bytes[1..3]);
+        handle.close();
+        bytes
+    };
+    assert_eq!(read(), b"first");
+    for (number, writer) in [&one, &three, &two, &one, &three].into_iter().enumerate() {
+        // What is changed again and again is not granted for a while.
+        let mut looks = 0;
+        let before = loop {
+            let (cost_of, bytes) = site.cost(read);
+            if cost_of == cost(0) {
+                break bytes;
+            }
+            looks += 1;
+            assert!(looks < 500, "change {number}: {cost_of:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let held = two.open(ino, READ);
+        assert_eq!(held.read(0, 100), before);
+        let bytes = format!("content {number}");
+        writer.overwrite(ino, bytes.as_bytes());
+        assert_eq!(held.read(0, 100), bytes.as_bytes());
+        assert_eq!(read(), bytes.as_bytes());
+        writer.write_file(ino, 0, b"C");
+        assert_eq!((held.read(0, 1), read()[0]), (b"C".to_vec(), b'C'));
+        let size = Some(4);
+        let set = forebay_fs::SetAttributes { size, ..Default::default() };
+        writer.fs.set_attributes(ino, set).unwrap();
+        assert_eq!((held.read(0, 100), read()), (b"Cont".to_vec(), b"Cont".to_vec()));
+        held.close();
+    }
+    // It outlives its removal.
+    read();
+    let held = two.open(ino, READ);
+    one.fs.unlink(data, b"file").unwrap();
+    one.fs.commit().unwrap();
+    assert_eq!(held.read(0, 100), b"Cont");
+    held.close();
 }
 
 impl Site {

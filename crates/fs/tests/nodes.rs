@@ -19,6 +19,7 @@ use forebay_fs::{
     SetAttributes, Settings,
 };
 use forebay_store::memory::MemoryStores;
+use forebay_store::{Store, StoreError, Stores};
 use parking_lot::Mutex;
 use support::{
     Nodes, READ, READ_WRITE, ROOT, Shorthand as _, SteppedTimes, TRUNCATE, WRITE, Weather,
@@ -86,6 +87,55 @@ impl Site {
         self.nodes.give(DATA, to, epoch);
         all.iter().for_each(|node| node.owner_changed(DATA).unwrap());
     }
+}
+
+/// Stores of a node that loses the root fileset to node 2 as soon as it opens it.
+struct Overtaken {
+    stores: Arc<MemoryStores>,
+    nodes: Arc<Nodes>,
+}
+
+impl Stores for Overtaken {
+    fn create(&self, fileset: FilesetId) -> forebay_store::Result<Arc<dyn Store>> {
+        self.stores.create(fileset)
+    }
+
+    fn open(&self, _fileset: FilesetId) -> forebay_store::Result<Arc<dyn Store>> {
+        self.nodes.give(FilesetId::ROOT, TWO, 7);
+        Err(StoreError::Conflict)
+    }
+
+    fn look(&self, fileset: FilesetId) -> forebay_store::Result<Arc<dyn Store>> {
+        self.stores.look(fileset)
+    }
+
+    fn remove(&self, fileset: FilesetId) -> forebay_store::Result<()> {
+        self.stores.remove(fileset)
+    }
+
+    fn size_of(&self, fileset: FilesetId) -> forebay_store::Result<u64> {
+        self.stores.size_of(fileset)
+    }
+
+    fn list(&self) -> forebay_store::Result<Vec<FilesetId>> {
+        self.stores.list()
+    }
+}
+
+#[test]
+fn a_node_joins_although_the_root_is_handed_over_while_it_opens_it() {
+    let site = Site::new();
+    site.nodes.give(FilesetId::ROOT, TWO, 5);
+    site.nodes.give(DATA, TWO, 5);
+    let two = site.join(TWO);
+    two.make_file(two.fileset("data"), "file");
+    // The cluster still names node 1 when that begins.
+    site.nodes.give(FilesetId::ROOT, ONE, 6);
+    let (stores, nodes) = (Arc::clone(&site.stores), Arc::clone(&site.nodes));
+    let overtaken =
+        Parts { stores: Arc::new(Overtaken { stores, nodes }), ..site.parts(ONE, true) };
+    let one = site.nodes.join(ONE, overtaken);
+    assert_eq!(one.names(one.fileset("data")), ["file"]);
 }
 
 fn write(fs: &Namespace, ino: Ino, offset: u64, data: &[u8]) {
@@ -385,6 +435,8 @@ fn operations_go_on_while_a_fileset_moves_to_and_fro() {
                         if over.load(Ordering::Acquire) {
                             return made;
                         }
+                        // Asks for the owner's word: from then on changes wait for recalls.
+                        fs.getattr(data).unwrap();
                         let name = format!("{number}-{}", round % 20);
                         if made.remove(&name).is_some() {
                             fs.unlink(data, name.as_bytes()).unwrap();
@@ -486,6 +538,10 @@ impl KernelCache for Forgotten {
 
     fn forget_entry(&self, _parent: Ino, name: &[u8]) {
         self.names.lock().push(String::from_utf8_lossy(name).into_owned());
+    }
+
+    fn ask_again_for_entry(&self, parent: Ino, name: &[u8]) {
+        self.forget_entry(parent, name);
     }
 
     fn forget_listing(&self, ino: Ino) {

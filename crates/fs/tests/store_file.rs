@@ -71,6 +71,7 @@ impl Scene {
         let mut how = Options {
             repair,
             records_lost: false,
+            stores: None,
             fileset: None,
             disks: None,
             filesets: None,
@@ -268,6 +269,7 @@ fn restore_and_look(was_mounted: bool, records_lost: bool) {
     let mut how = Options {
         repair: Repair::Found,
         records_lost,
+        stores: None,
         fileset: None,
         disks: None,
         filesets: None,

@@ -98,6 +98,8 @@ pub const LK_FLOCK: u32 = 1 << 0;
 pub const NOTIFY_INVAL_INODE: i32 = 2;
 /// Notification: forget a name.
 pub const NOTIFY_INVAL_ENTRY: i32 = 3;
+/// The name is to be asked for again, not dropped.
+pub const EXPIRE_ONLY: u32 = 1 << 0;
 /// STATX: the basic fields and the time of creation.
 pub const STATX_BASIC_AND_BTIME: u32 = 0x7ff | 0x800;
 

@@ -160,6 +160,7 @@ impl Adapter {
     pub(crate) fn handle(&self, header: &InHeader, body: Body<'_>, reply: &mut Reply) -> Outcome {
         let started = self.clock.instant();
         self.requests.count(header.opcode);
+        self.fs.begin_answer();
         let request = Request {
             number: header.nodeid,
             ino: ino_of(header.nodeid),

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use crate::abi::{
-    BackingMap, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry, NotifyInvalInode,
-    OutHeader,
+    BackingMap, EXPIRE_ONLY, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry,
+    NotifyInvalInode, OutHeader,
 };
 use crate::top::Top;
 
@@ -138,6 +138,17 @@ impl Device {
         let what = NotifyInvalEntry { parent: self.top.number_of(parent), namelen, flags: 0 };
         self.notify(NOTIFY_INVAL_ENTRY, &[what.as_bytes(), name, b"\0"])
     }
+
+    /// Has the kernel ask again for a name before it uses it (Linux 6.2; earlier ones forget it).
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn expire_entry(&self, parent: Ino, name: &[u8]) -> io::Result<()> {
+        let namelen = u32::try_from(name.len()).unwrap_or(0);
+        let (parent, flags) = (self.top.number_of(parent), EXPIRE_ONLY);
+        let what = NotifyInvalEntry { parent, namelen, flags };
+        self.notify(NOTIFY_INVAL_ENTRY, &[what.as_bytes(), name, b"\0"])
+    }
 }
 
 impl KernelCache for Device {
@@ -149,6 +160,10 @@ impl KernelCache for Device {
         // The kernel drops a listing for a name only where it knows that name.
         told(Device::forget_entry(self, parent, name));
         told(Device::forget_listing(self, parent));
+    }
+
+    fn ask_again_for_entry(&self, parent: Ino, name: &[u8]) {
+        told(self.expire_entry(parent, name));
     }
 
     fn forget_listing(&self, ino: Ino) {

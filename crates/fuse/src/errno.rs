@@ -12,6 +12,7 @@ pub(crate) fn of(error: &FsError) -> i32 {
         FsError::NotEmpty => libc::ENOTEMPTY,
         FsError::NameTooLong => libc::ENAMETOOLONG,
         FsError::CrossFileset => libc::EXDEV,
+        FsError::ReadOnly => libc::EROFS,
         FsError::Invalid | FsError::Refused(_) => libc::EINVAL,
         FsError::NotPermitted => libc::EPERM,
         FsError::Busy => libc::EBUSY,

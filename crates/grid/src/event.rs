@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::account::AttemptRecord;
+use crate::advance::AdvanceReservation;
 use crate::config::{Config, Load};
 use crate::flow::FlowId;
 use crate::flow::event::{FlowEffect, FlowEvent};
@@ -16,7 +17,9 @@ use crate::modify::Changes;
 use crate::parse::period::Period;
 use crate::spec::{Exit, JobSpec, Usage};
 use crate::task::Ending;
-use crate::vocabulary::{Attempt, HostName, JobId, QueueName, Target, TaskId, UserName};
+use crate::vocabulary::{
+    Attempt, HostName, JobId, Moment, QueueName, ReservationName, Target, TaskId, UserName,
+};
 use crate::wrap::Wrap;
 
 /// What happened, or what somebody wants.
@@ -66,6 +69,20 @@ pub enum Event {
         host: HostName,
         /// How it shall be.
         state: HostSwitch,
+    },
+    /// An admin reserves slots of hosts for a while.
+    Reserve {
+        /// Who.
+        by: UserName,
+        /// What.
+        reservation: Box<AdvanceReservation>,
+    },
+    /// An admin gives a reservation up.
+    Unreserve {
+        /// Who.
+        by: UserName,
+        /// Which.
+        name: ReservationName,
     },
     /// Settings were read anew. They are as [`Config::read`] gave them.
     Configured(Box<Config>),
@@ -131,6 +148,13 @@ pub enum Event {
         requeues: u32,
         /// Why not.
         result: Result<(), String>,
+    },
+    /// Those were told whom a job notifies of its end, or it was tried in vain.
+    Told {
+        /// The job.
+        job: JobId,
+        /// When it ended.
+        ended: Moment,
     },
     /// Something about flows.
     Flow(FlowEvent),
@@ -461,6 +485,8 @@ pub enum KillReason {
     AreaLimit,
     /// The time by which it had to have ended has come.
     Deadline,
+    /// It makes room for a job of a queue that preempts its own.
+    Preempted,
     /// The grid has given this attempt up before.
     Stale,
 }
@@ -469,6 +495,7 @@ impl From<Ending> for KillReason {
     fn from(ending: Ending) -> KillReason {
         match ending {
             Ending::Killed | Ending::Requeued => KillReason::Asked,
+            Ending::Preempted { .. } => KillReason::Preempted,
             Ending::TimeLimit => KillReason::TimeLimit,
             Ending::AreaLimit => KillReason::AreaLimit,
             Ending::Deadline => KillReason::Deadline,
@@ -491,6 +518,9 @@ pub enum Refusal {
     /// There is no such host.
     #[error("there is no host {0}")]
     NoSuchHost(HostName),
+    /// There is no such reservation, or it is over.
+    #[error("there is no reservation {0}; forebay reservation list shows all")]
+    NoSuchReservation(ReservationName),
     /// The user may not do this.
     #[error("{user} may not {what}")]
     NotAllowed {

@@ -136,12 +136,12 @@ impl Default for HostNow {
 
 impl HostNow {
     pub fn occupy(&mut self, task: TaskId, queue: QueueId, run: &Run) {
-        self.used_slots += run.slots;
+        self.used_slots += run.busy_slots();
         self.used_memory += run.memory_bytes;
         if self.used_by_queue.len() <= queue.0 as usize {
             self.used_by_queue.resize(queue.0 as usize + 1, 0);
         }
-        self.used_by_queue[queue.0 as usize] += run.slots;
+        self.used_by_queue[queue.0 as usize] += run.busy_slots();
         self.used_resources.add(run.held.as_deref());
         if let Some(held) = &run.held {
             self.used_gpus.extend(&held.gpus);
@@ -151,9 +151,9 @@ impl HostNow {
     }
 
     pub fn vacate(&mut self, task: TaskId, queue: QueueId, run: &Run) {
-        self.used_slots -= run.slots;
+        self.used_slots -= run.busy_slots();
         self.used_memory -= run.memory_bytes;
-        self.used_by_queue[queue.0 as usize] -= run.slots;
+        self.used_by_queue[queue.0 as usize] -= run.busy_slots();
         self.used_resources.remove(run.held.as_deref());
         for gpu in run.held.iter().flat_map(|held| &held.gpus) {
             self.used_gpus.remove(gpu);

@@ -110,6 +110,8 @@ pub(crate) struct Index {
     pub times: Times,
     /// What jobs on hosts hold of counted resources.
     pub used_resources: Counts,
+    /// Tasks that are suspended while other jobs have their slots.
+    pub preempted: BTreeSet<TaskId>,
 }
 
 /// What the index has to know of a task before it changes.
@@ -275,6 +277,7 @@ impl Index {
         self.times.close(id, job);
         self.vain.remove(&id);
         self.reserve.passed.remove(&id);
+        self.reserve.short_since.remove(&id);
         self.reserve.holds.retain(|hold| hold.entry.job != id);
         let Some(open) = self.open.remove(&id) else { return };
         if open.entered_fresh {
@@ -425,23 +428,27 @@ impl Index {
         self.hosts[run.host.0 as usize].occupy(task, job.queue, run);
         self.used_resources.add(run.held.as_deref());
         let queue = &mut self.queues[job.queue.0 as usize];
-        queue.used_slots += run.slots;
-        *queue.used_by_user.entry(job.user).or_insert(0) += run.slots;
-        self.user(job.user).in_use.add(run.slots, run.launched);
+        queue.used_slots += run.busy_slots();
+        *queue.used_by_user.entry(job.user).or_insert(0) += run.busy_slots();
+        self.user(job.user).in_use.add(run.busy_slots(), run.launched);
+        if run.preempted_by.is_some() {
+            self.preempted.insert(task);
+        }
     }
 
     fn vacate(&mut self, task: TaskId, job: &Job, run: &Run) {
         self.hosts[run.host.0 as usize].vacate(task, job.queue, run);
         self.used_resources.remove(run.held.as_deref());
         let queue = &mut self.queues[job.queue.0 as usize];
-        queue.used_slots -= run.slots;
+        queue.used_slots -= run.busy_slots();
         if let Some(used) = queue.used_by_user.get_mut(&job.user) {
-            *used -= run.slots;
+            *used -= run.busy_slots();
             if *used == 0 {
                 queue.used_by_user.remove(&job.user);
             }
         }
-        self.user(job.user).in_use.remove(run.slots, run.launched);
+        self.user(job.user).in_use.remove(run.busy_slots(), run.launched);
+        self.preempted.remove(&task);
         self.stir();
     }
 
@@ -559,6 +566,10 @@ impl Index {
         match (&before.run, &after.run) {
             (None, Some(run)) => self.occupy(name, job, run),
             (Some(run), None) => self.vacate(name, job, run),
+            (Some(before), Some(after)) if before.busy_slots() != after.busy_slots() => {
+                self.vacate(name, job, before);
+                self.occupy(name, job, after);
+            }
             (None, None) | (Some(_), Some(_)) => {}
         }
         match (before.pending, after.pending) {

@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::advance::AdvanceReservation;
 use crate::config::Config;
 use crate::flow::event::FlowChange;
 use crate::modify::Set;
@@ -16,7 +17,9 @@ use crate::service::ServiceState;
 use crate::spans::Spans;
 use crate::spec::JobSpec;
 use crate::task::Step;
-use crate::vocabulary::{HostId, HostName, JobId, Moment, QueueId, Target, TaskId, UserName};
+use crate::vocabulary::{
+    HostId, HostName, JobId, Moment, QueueId, ReservationName, Target, TaskId, UserName,
+};
 
 /// One lasting change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,6 +84,17 @@ pub enum Change {
         /// How it is now.
         state: ServiceState,
     },
+    /// Slots of hosts were reserved in advance.
+    Reserved(Box<AdvanceReservation>),
+    /// Those were told whom a job notifies of its end, or nobody could be.
+    Told {
+        /// The job.
+        job: JobId,
+        /// When it ended.
+        ended: Moment,
+    },
+    /// A reservation was given up, or is over.
+    Unreserved(ReservationName),
 }
 
 /// A job that was changed.

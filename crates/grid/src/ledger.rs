@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::advance::AdvanceReservation;
 use crate::config::Config;
 use crate::depend::Tally;
 use crate::fairshare::Used;
@@ -21,7 +22,8 @@ use crate::service::ServiceState;
 use crate::spec::{JobSpec, Usage};
 use crate::task::{Step, Task, Waiting};
 use crate::vocabulary::{
-    HostId, HostName, JobId, Moment, Names, QueueId, QueueName, Target, TaskId, UserId, UserName,
+    HostId, HostName, JobId, Moment, Names, QueueId, QueueName, ReservationName, Target, TaskId,
+    UserId, UserName,
 };
 
 /// One job with its tasks.
@@ -36,6 +38,8 @@ pub struct Job {
     pub(crate) tasks: Vec<Task>,
     pub(crate) tally: Tally,
     pub(crate) service: Option<ServiceState>,
+    /// The end of which those were told whom it notifies.
+    pub(crate) told: Option<Moment>,
 }
 
 impl Job {
@@ -84,6 +88,16 @@ impl Job {
         }
     }
 
+    /// When the last of its tasks ended, if all have.
+    #[must_use]
+    pub fn ended(&self) -> Option<Moment> {
+        let ends = self.tasks.iter().map(|task| match task {
+            Task::Finished(finish) => Some(finish.ended),
+            Task::Pending(_) | Task::Held(_) | Task::Active(_) => None,
+        });
+        ends.collect::<Option<Vec<Moment>>>()?.into_iter().max()
+    }
+
     /// Its tasks with their indices.
     pub fn tasks(&self) -> impl Iterator<Item = (u32, &Task)> {
         self.tasks_from(0)
@@ -124,6 +138,7 @@ pub struct Ledger {
     used: Vec<Used>,
     pub(crate) flows: Flows,
     keys: Keys,
+    pub(crate) advance: BTreeMap<ReservationName, AdvanceReservation>,
 }
 
 impl Default for Ledger {
@@ -148,6 +163,7 @@ impl Default for Ledger {
             used: Vec::new(),
             flows: Flows::default(),
             keys: Keys::default(),
+            advance: BTreeMap::new(),
         }
     }
 }
@@ -204,6 +220,17 @@ impl Ledger {
                 let entry = entry.ok_or_else(|| format!("job {job} is not a service"))?;
                 entry.service = Some(*state);
             }
+            Change::Reserved(reservation) => {
+                self.advance.insert(reservation.name.clone(), (**reservation).clone());
+            }
+            Change::Unreserved(name) => {
+                self.advance.remove(name);
+            }
+            Change::Told { job, ended } => {
+                let entry =
+                    self.jobs.get_mut(job).ok_or_else(|| format!("there is no job {job}"))?;
+                entry.told = Some(*ended);
+            }
             Change::Leased(until) => self.leased = self.leased.max(*until),
         }
         self.at = self.at.max(record.at);
@@ -244,6 +271,7 @@ impl Ledger {
             tasks: vec![task; count as usize],
             tally,
             service: None,
+            told: None,
         };
         self.jobs.insert(*job, job_entry);
         Ok(())

@@ -44,8 +44,8 @@
 //! - A stale message (another attempt, another host) changes nothing.
 //!
 //! # What it does not do
-//! It places all slots of a job on one host. It preempts nothing: a job for which a host is reserved waits for those
-//! that run there.
+//! It places all slots of a job on one host. It preempts nothing but jobs of queues that the queue of a job says it
+//! preempts: any other job for which a host is reserved waits for those that run there.
 //!
 //! # Memory and time
 //! A job is its specification and a few hundred bytes, a waiting task of an array 24 bytes; see
@@ -58,6 +58,7 @@
 //! belong together).
 
 pub mod account;
+pub mod advance;
 pub mod config;
 pub mod depend;
 pub mod dialect;

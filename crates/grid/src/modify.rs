@@ -8,7 +8,7 @@ use crate::parse::hosts::HostList;
 use crate::parse::period::Period;
 use crate::parse::resources::Resources;
 use crate::spec::{JobSpec, Rerun, Sharing};
-use crate::vocabulary::{Moment, QueueName};
+use crate::vocabulary::{Moment, QueueName, ReservationName};
 
 /// What becomes of something that a job may have or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +58,7 @@ pub struct Changes {
     pub priority: Option<i32>,
     pub project: Option<String>,
     pub rerun: Option<Rerun>,
+    pub reservation: Option<Set<ReservationName>>,
     /// How many elements of an array may be on hosts at once.
     pub running_max: Option<Set<u32>>,
     /// Takes the place of a priority.
@@ -83,6 +84,7 @@ impl Changes {
             depends: self.depends.clone(),
             begin: self.begin.clone(),
             running_max: self.running_max.clone(),
+            reservation: self.reservation.clone(),
             rank: self.rank,
             priority: self.priority,
             ..Changes::default()
@@ -101,7 +103,7 @@ impl Changes {
             ($($name:ident),*) => { $(if let Some(value) = &self.$name { spec.$name = value.value(); })* };
         }
         take!(name, slots, hosts, resources, sharing, priority, project, rerun);
-        set!(memory, depends, begin, deadline, time_limit);
+        set!(memory, depends, begin, deadline, time_limit, reservation);
         if let Some(queue) = &self.queue {
             spec.queue = Some(queue.clone());
         }

@@ -1,7 +1,7 @@
 //! Who may go next: tasks that wait for nothing but a place, by queue, user and shape.
 //!
 //! A shape is what decides on which hosts a task fits: slots, memory, resources, whether it shares its host, host list,
-//! time limit and excluded hosts.
+//! time limit, excluded hosts, its reservation and where its inputs lie.
 //! Tasks of one shape fit or fail together, so a round looks at each shape once and not at each task.
 //! An array is one entry, whatever its size.
 
@@ -14,7 +14,7 @@ use crate::parse::hosts::HostList;
 use crate::parse::period::Period;
 use crate::parse::resources::Resources;
 use crate::spec::{JobSpec, Sharing};
-use crate::vocabulary::{HostId, JobId, QueueId, UserId};
+use crate::vocabulary::{HostId, HostName, JobId, QueueId, ReservationName, UserId};
 
 /// What decides on which hosts a task fits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +30,9 @@ pub(crate) struct Shape {
     pub io_heavy: bool,
     /// Whether it is an interactive job, which only agents can connect with its client, or a service, which only they watch.
     pub needs_agent: bool,
+    pub reservation: Option<ReservationName>,
+    /// Hosts on which its inputs lie, each with how many, in the order of their names.
+    pub near: Vec<(HostName, u32)>,
 }
 
 impl Shape {
@@ -45,6 +48,8 @@ impl Shape {
             sharing: spec.sharing,
             io_heavy: spec.io_heavy,
             needs_agent: spec.interactive.is_some() || spec.service.is_some(),
+            reservation: spec.reservation.clone(),
+            near: spec.homes(),
         }
     }
 }
@@ -143,6 +148,17 @@ impl Ready {
     /// The entry of a shape that goes first.
     fn first(&self, queue: QueueId, user: UserId, shape: ShapeId) -> Option<Entry> {
         self.users.get(queue.0 as usize)?.get(&user)?.get(&shape)?.first().copied()
+    }
+
+    /// The entries of a shape in their order.
+    pub fn entries(
+        &self,
+        queue: QueueId,
+        user: UserId,
+        shape: ShapeId,
+    ) -> impl Iterator<Item = Entry> {
+        let shapes = self.users.get(queue.0 as usize).and_then(|users| users.get(&user));
+        shapes.and_then(|shapes| shapes.get(&shape)).into_iter().flatten().copied()
     }
 
     /// What a user has in a queue, for one round.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::ready::Entry;
-use crate::vocabulary::{HostId, JobId, Moment, QueueId, UserId};
+use crate::vocabulary::{HostId, JobId, Moment, QueueId, ResourceName, UserId};
 
 /// What a job takes of a host, or what is left of it. `u64::MAX` stands for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,6 +147,10 @@ pub(crate) struct Reserve {
     pub passed: BTreeMap<JobId, Passed>,
     /// By the latest round. One for a host at most.
     pub holds: Vec<Hold>,
+    /// By the latest round: the first job that is short of a resource which all hosts share.
+    pub short: BTreeMap<ResourceName, JobId>,
+    /// Jobs whose resource others have taken meanwhile, and since when they do.
+    pub short_since: BTreeMap<JobId, Moment>,
 }
 
 impl Reserve {

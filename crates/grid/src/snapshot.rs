@@ -34,16 +34,17 @@ pub struct JobPiece<'a> {
     tasks: &'a [Task],
     tally: &'a Tally,
     service: Option<ServiceState>,
+    told: Option<Moment>,
 }
 
 impl Job {
     /// Its piece of a snapshot, which lacks the environment.
     #[must_use]
     pub fn piece(&self) -> JobPiece<'_> {
-        let Job { user, queue, submitted, spec, condition, tasks, tally, service } = self;
+        let Job { user, queue, submitted, spec, condition, tasks, tally, service, told } = self;
         let (user, queue, submitted, service) = (*user, *queue, *submitted, *service);
         let spec = JobSpec { environment: Environment::default(), ..(**spec).clone() };
-        JobPiece { user, queue, submitted, spec, condition, tasks, tally, service }
+        JobPiece { user, queue, submitted, spec, condition, tasks, tally, service, told: *told }
     }
 }
 
@@ -91,12 +92,16 @@ impl Touched {
             Change::Configured(_)
             | Change::HostKnown(_)
             | Change::Leased(_)
+            | Change::Reserved(_)
+            | Change::Unreserved(_)
             | Change::Queue { .. }
             | Change::Host { .. } => {}
             Change::Submitted(submitted) => {
                 self.jobs.insert(submitted.job);
             }
-            Change::Service { job, .. } => drop(self.jobs.insert(*job)),
+            Change::Service { job, .. } | Change::Told { job, .. } => {
+                self.jobs.insert(*job);
+            }
             Change::Modified(modified) => {
                 self.jobs.insert(modified.job);
             }

@@ -1,5 +1,6 @@
 //! What is asked for and what was used: job specifications, exits and usage.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use forebay_base::ByteSize;
@@ -17,7 +18,7 @@ use crate::parse::period::Period;
 use crate::parse::requeue::RequeueExits;
 use crate::parse::resources::Resources;
 use crate::service::Service;
-use crate::vocabulary::{HostName, Moment, ProfileName, QueueName};
+use crate::vocabulary::{HostName, Moment, ProfileName, QueueName, ReservationName};
 use crate::wrap;
 
 /// The most slots of a job.
@@ -88,6 +89,26 @@ pub struct Interactive {
     #[serde(default)]
     pub node: Option<HostName>,
 }
+
+/// A file or directory that a job reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// Its path.
+    pub path: String,
+    /// Number of its fileset, as far as its client could tell.
+    #[serde(default)]
+    pub fileset: Option<u16>,
+    /// The folder below its fileset in which it lies, which in a native one is that of a node.
+    #[serde(default)]
+    pub folder: Option<String>,
+    /// The host on which its bytes lay when the job was submitted, if one is known to be better than others.
+    #[serde(default)]
+    pub home: Option<HostName>,
+}
+
+/// The most inputs of a job.
+pub const INPUTS_MAX: usize = 1000;
 
 /// The most bytes of the path of a unix socket.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -164,6 +185,10 @@ pub struct JobSpec {
     pub service: Option<Box<Service>>,
     /// Whom it notifies, and of what.
     pub notify: Option<Box<Notify>>,
+    /// The advance reservation in which it runs.
+    pub reservation: Option<ReservationName>,
+    /// Files that it reads, with the hosts on which they lie.
+    pub inputs: Vec<Input>,
 }
 
 impl JobSpec {
@@ -183,6 +208,16 @@ impl JobSpec {
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory.map_or(0, |memory| memory.0)
+    }
+
+    /// On which hosts its inputs lie, and how many of them on each, in the order of the names.
+    #[must_use]
+    pub fn homes(&self) -> Vec<(HostName, u32)> {
+        let mut homes = BTreeMap::new();
+        for home in self.inputs.iter().filter_map(|input| input.home.as_ref()) {
+            *homes.entry(home.clone()).or_insert(0) += 1;
+        }
+        homes.into_iter().collect()
     }
 
     /// How many tasks it has.
@@ -205,55 +240,71 @@ impl JobSpec {
 
     /// Why it cannot be taken, as far as it shows by itself.
     pub(crate) fn fault(&self) -> Option<String> {
+        self.command_fault()
+            .or_else(|| self.path_fault())
+            .or_else(|| self.time_fault())
+            .or_else(|| self.name_fault())
+            .or_else(|| self.text_fault())
+            .or_else(|| self.interactive.as_ref().and_then(|of| self.interactive_fault(of)))
+            .or_else(|| self.notify.as_ref().and_then(|notify| notify.fault()))
+            .or_else(|| self.service.as_ref().and_then(|service| self.service_fault(service)))
+    }
+
+    fn command_fault(&self) -> Option<String> {
         let bytes = |text: &String| text.len() + 1;
         if self.command.first().is_none_or(String::is_empty) {
             return Some("the command is missing".to_owned());
         }
-        if self.command.iter().map(bytes).sum::<usize>() + self.environment_bytes()
-            > COMMAND_BYTES_MAX
-        {
-            return Some(format!("command and environment exceed {COMMAND_BYTES_MAX} bytes"));
-        }
+        let all = self.command.iter().map(bytes).sum::<usize>() + self.environment_bytes();
+        (all > COMMAND_BYTES_MAX)
+            .then(|| format!("command and environment exceed {COMMAND_BYTES_MAX} bytes"))
+    }
+
+    fn path_fault(&self) -> Option<String> {
         let paths = [
             ("directory", Some(&self.directory)),
             ("output", self.output.as_ref()),
             ("error", self.error.as_ref()),
         ];
-        let long =
-            paths.into_iter().find(|(_, path)| path.is_some_and(|p| p.len() > PATH_BYTES_MAX));
+        let inputs = self.inputs.iter().map(|input| ("an input", Some(&input.path)));
+        let is_long = |path: &String| path.len() > PATH_BYTES_MAX;
+        let long = paths.into_iter().chain(inputs).find(|(_, path)| path.is_some_and(is_long));
         if let Some((what, _)) = long {
             return Some(format!("the path of {what} has at most {PATH_BYTES_MAX} bytes"));
         }
+        let count = self.inputs.len();
+        (count > INPUTS_MAX).then(|| format!("{count} inputs: a job names at most {INPUTS_MAX}"))
+    }
+
+    fn time_fault(&self) -> Option<String> {
         if self.time_limit == Some(Period(0)) {
             return Some("the time limit is 0; give a longer one, or none".to_owned());
         }
-        if let (Some(begin), Some(deadline)) = (self.begin, self.deadline)
-            && deadline <= begin
-        {
-            return Some(
-                "it must have ended before it may begin: give a later deadline".to_owned(),
-            );
-        }
+        let (begin, deadline) = self.begin.zip(self.deadline)?;
+        (deadline <= begin)
+            .then(|| "it must have ended before it may begin: give a later deadline".to_owned())
+    }
+
+    fn name_fault(&self) -> Option<String> {
+        let most = crate::vocabulary::NAME_BYTES_MAX;
         if self.slots() > SLOTS_MAX {
             return Some(format!("{} slots: a job has at most {SLOTS_MAX}", self.slots));
         }
-        if self.name.len() > crate::vocabulary::NAME_BYTES_MAX {
-            let most = crate::vocabulary::NAME_BYTES_MAX;
+        if self.name.len() > most {
             return Some(format!("the name of a job has at most {most} bytes"));
         }
-        if self.project.len() > crate::vocabulary::NAME_BYTES_MAX
-            || self.project.contains(|c: char| c.is_control() || c == ',')
-        {
-            let most = crate::vocabulary::NAME_BYTES_MAX;
-            let project = &self.project;
+        let project = &self.project;
+        if project.len() > most || project.contains(|c: char| c.is_control() || c == ',') {
             return Some(format!("project {project:?}: at most {most} bytes, without commas"));
         }
         if self.name.contains(['*', '"', '[', ']']) || self.name.contains(char::is_control) {
             return Some(format!("\"{}\": the name of a job has no * \" [ ]", self.name));
         }
-        if self.dialect.as_ref().is_some_and(|of| of.comment.len() > COMMENT_BYTES_MAX) {
-            return Some(format!("a comment has at most {COMMENT_BYTES_MAX} bytes"));
-        }
+        let is_long = self.dialect.as_ref().is_some_and(|of| of.comment.len() > COMMENT_BYTES_MAX);
+        is_long.then(|| format!("a comment has at most {COMMENT_BYTES_MAX} bytes"))
+    }
+
+    fn text_fault(&self) -> Option<String> {
         let wraps = [("pre", self.pre.as_ref()), ("post", self.post.as_ref())];
         for (what, command) in wraps {
             if let Some(allowed) = command.and_then(|command| wrap::fault(command)) {
@@ -261,26 +312,15 @@ impl JobSpec {
             }
         }
         let zero = |text: &str| text.contains('\0');
-        if self.command.iter().any(|word| zero(word))
-            || self
-                .environment
-                .iter()
-                .any(|(key, value)| key.is_empty() || key.contains('=') || zero(key) || zero(value))
-        {
-            return Some(
+        let is_bad = |(key, value): &(String, String)| {
+            key.is_empty() || key.contains('=') || zero(key) || zero(value)
+        };
+        (self.command.iter().any(|word| zero(word)) || self.environment.iter().any(is_bad)).then(
+            || {
                 "words must not contain a NUL byte, and names of variables must not contain ="
-                    .to_owned(),
-            );
-        }
-        if let Some(interactive) = &self.interactive
-            && let Some(fault) = self.interactive_fault(interactive)
-        {
-            return Some(fault);
-        }
-        if let Some(fault) = self.notify.as_ref().and_then(|notify| notify.fault()) {
-            return Some(fault);
-        }
-        self.service.as_ref().and_then(|service| self.service_fault(service))
+                    .to_owned()
+            },
+        )
     }
 
     fn service_fault(&self, service: &Service) -> Option<String> {

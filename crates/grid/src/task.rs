@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::parse::resources::Resources;
 use crate::spec::{Exit, Usage};
 use crate::state::JobState;
-use crate::vocabulary::{Attempt, HostId, Moment};
+use crate::vocabulary::{Attempt, HostId, JobId, Moment};
 
 /// What becomes of one task. 24 bytes while it waits for the first time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +70,8 @@ pub struct Run {
     pub phase: Phase,
     /// Why it is to be suspended as soon as it has started.
     pub stops: Stops,
+    /// The job that has its slots while it is suspended for it.
+    pub preempted_by: Option<JobId>,
     /// What will become of it once it has ended, if that is known before.
     pub ending: Option<Ending>,
     /// Why there.
@@ -128,6 +130,8 @@ impl Stops {
     pub const LOAD: Stops = Stops(4);
     /// Its work areas hold more than its queue allows.
     pub const AREA: Stops = Stops(8);
+    /// A job of a queue that preempts its own has its slots.
+    pub const PREEMPTED: Stops = Stops(16);
 
     /// Whether `other` is among them.
     #[must_use]
@@ -167,6 +171,11 @@ pub enum Ending {
     AreaLimit,
     /// The time by which it had to have ended has come.
     Deadline,
+    /// It starts again later: it makes room for a job of a queue that preempts its own.
+    Preempted {
+        /// That job.
+        by: JobId,
+    },
 }
 
 /// Why a task was given to its host, recorded when it was.
@@ -180,6 +189,9 @@ pub struct Why {
     pub preference: u32,
     /// Load of the host per slot, in thousandths.
     pub load_milli: u32,
+    /// How many of its inputs lie on the host.
+    #[serde(default)]
+    pub near: u32,
     /// The next best host, if there was another.
     pub second: Option<Second>,
 }
@@ -337,6 +349,11 @@ pub enum Step {
     NeverMet,
     /// It ended without having been started again, as the time by which it had to have ended came.
     Expired,
+    /// It was told to stop for a while, as a job has its slots.
+    Preempted {
+        /// That job.
+        by: JobId,
+    },
 }
 
 /// What becomes of a task whose attempt ended.
@@ -377,7 +394,7 @@ impl Task {
             | (Task::Finished(_), Step::Requeued) => true,
             (Task::Active(run), Step::Started) => run.phase == Phase::Starting,
             (Task::Active(run), Step::Continued(stops)) => run.stops().has(*stops),
-            (Task::Active(run), Step::Skipped { .. }) => {
+            (Task::Active(run), Step::Skipped { .. } | Step::Preempted { .. }) => {
                 matches!(run.phase, Phase::Running { .. })
             }
             (Task::Finished(finish), Step::Post(post)) => {
@@ -427,6 +444,7 @@ impl Task {
                     launched: at,
                     phase: Phase::Starting,
                     stops: Stops::default(),
+                    preempted_by: None,
                     ending: None,
                     why: *why,
                     excluded: waiting.excluded,
@@ -438,7 +456,11 @@ impl Task {
             }
             (
                 Task::Active(mut run),
-                Step::Started | Step::Stopped(_) | Step::Continued(_) | Step::Skipped { .. },
+                Step::Started
+                | Step::Stopped(_)
+                | Step::Continued(_)
+                | Step::Preempted { .. }
+                | Step::Skipped { .. },
             ) => {
                 run.follow(at, step);
                 Task::Active(run)
@@ -519,8 +541,21 @@ impl Run {
                 let stops = std::mem::take(&mut self.stops);
                 self.phase = self.phase.next(at, step).next(at, &Step::Stopped(stops));
             }
+            (phase, Step::Preempted { by }) => {
+                self.preempted_by = Some(*by);
+                self.phase = phase.next(at, &Step::Stopped(Stops::PREEMPTED));
+            }
             (phase, step) => self.phase = phase.next(at, step),
         }
+        if !self.stops().has(Stops::PREEMPTED) {
+            self.preempted_by = None;
+        }
+    }
+
+    /// Slots that no other job can have: none while it is suspended for one that has them.
+    #[must_use]
+    pub fn busy_slots(&self) -> u32 {
+        if self.stops().has(Stops::PREEMPTED) { 0 } else { self.slots }
     }
 
     /// When it will have run for as long as it may. The time in which it is suspended does not count.

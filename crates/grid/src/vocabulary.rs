@@ -233,6 +233,10 @@ name! {
     ServiceName, "service"
 }
 name! {
+    /// Name of an advance reservation.
+    ReservationName, "reservation"
+}
+name! {
     /// Name of a counted resource, such as a licence.
     ResourceName, "resource"
 }

@@ -41,6 +41,13 @@ impl MemoryStore {
         self.reopen_with_fail_points(FailPoints::none())
     }
 
+    /// A store of its own with the same content.
+    #[must_use]
+    pub fn copy(&self) -> MemoryStore {
+        let pairs = self.pairs.read().clone();
+        MemoryStore { pairs: Arc::new(RwLock::new(pairs)), fail_points: FailPoints::none() }
+    }
+
     /// The same content, with its power on another switch: what a machine finds after its crash.
     #[must_use]
     pub fn reopen_with_fail_points(&self, fail_points: FailPoints) -> MemoryStore {
@@ -50,7 +57,10 @@ impl MemoryStore {
 
 /// The stores of a file system in memory; clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct MemoryStores(Arc<RwLock<BTreeMap<FilesetId, MemoryStore>>>);
+pub struct MemoryStores(
+    Arc<RwLock<BTreeMap<FilesetId, MemoryStore>>>,
+    Arc<RwLock<BTreeMap<(FilesetId, u64), MemoryStore>>>,
+);
 
 impl MemoryStores {
     /// No stores.
@@ -88,6 +98,29 @@ impl Stores for MemoryStores {
 
     fn list(&self) -> Result<Vec<FilesetId>> {
         Ok(self.0.read().keys().copied().collect())
+    }
+
+    fn freeze_shared(&self, fileset: FilesetId, number: u64) -> Result<bool> {
+        let store = self.0.read().get(&fileset).map(MemoryStore::copy);
+        let store = store.ok_or_else(|| StoreError::Missing(format!("no store {fileset}")))?;
+        self.1.write().insert((fileset, number), store);
+        Ok(true)
+    }
+
+    fn frozen(&self, fileset: FilesetId, number: u64) -> Result<Arc<dyn Store>> {
+        let store = self.1.read().get(&(fileset, number)).cloned();
+        let missing = || StoreError::Missing(format!("no frozen copy {number} of store {fileset}"));
+        Ok(Arc::new(store.ok_or_else(missing)?))
+    }
+
+    fn remove_frozen(&self, fileset: FilesetId, number: u64) -> Result<()> {
+        self.1.write().remove(&(fileset, number));
+        Ok(())
+    }
+
+    fn list_frozen(&self, fileset: FilesetId) -> Result<Vec<u64>> {
+        let all = self.1.read();
+        Ok(all.keys().filter(|(of, _)| *of == fileset).map(|(_, number)| *number).collect())
     }
 }
 

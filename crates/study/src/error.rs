@@ -50,6 +50,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A workbook cannot be made.
+    #[error("cannot write the workbook {}: {reason}", path.display())]
+    Workbook {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
     /// Studies cannot be compared.
     #[error("cannot be compared: {reason}")]
     Incomparable {

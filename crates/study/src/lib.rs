@@ -3,13 +3,15 @@
 //! [`record`] is what is written down, and all that a report is made from. [`run`] makes it:
 //! [`forebay_process`] runs jobs and accounts for them, [`sampler`] watches the machine, [`environment`] describes it.
 //! [`summary`] computes what people look at and [`compare`] what they compare, purely from records;
-//! [`report`] shows it as a page with [`chart`]s, [`terminal`] on the terminal, [`csv`](mod@csv) as files.
+//! [`report`] shows it as a page with [`chart`]s, [`terminal`] on the terminal, [`csv`](mod@csv) as files, [`xlsx`] as a workbook,
+//! [`fullstimer`] as a log for each job.
 
 pub mod chart;
 pub mod compare;
 pub mod csv;
 pub mod environment;
 pub mod error;
+pub mod fullstimer;
 pub mod record;
 pub mod report;
 pub mod run;
@@ -17,5 +19,6 @@ pub mod sampler;
 pub mod statistics;
 pub mod summary;
 pub mod terminal;
+pub mod xlsx;
 
 pub use error::{Error, Result};

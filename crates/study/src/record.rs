@@ -163,6 +163,9 @@ pub struct Run {
     pub round: u32,
     /// State of the caches at its start, and whether they could hold everything.
     pub cache: Cache,
+    /// When its first stage began, in seconds since the epoch; records of earlier versions lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_unix_seconds: Option<f64>,
     /// Seconds that making the inputs took; not part of the run.
     pub prepare_seconds: f64,
     /// Seconds from the start of the first stage to the end of the last.

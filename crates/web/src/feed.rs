@@ -92,6 +92,14 @@ impl Feed {
         Some(events)
     }
 
+    /// How many follow.
+    #[must_use]
+    pub fn followers(&self) -> usize {
+        let mut followers = self.followers.lock();
+        followers.retain(|follower| !follower.sender.is_closed());
+        followers.len()
+    }
+
     fn run(&self) {
         let (mut seen, mut beats) = (None, 0_u32);
         loop {

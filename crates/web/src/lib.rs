@@ -4,6 +4,7 @@
 //! - [`api`] is the REST API with its description; [`page`] the pages; [`feed`] the changes that both follow.
 //! - [`token`] knows who asks, [`door`] is the socket on which commands make tokens and login links.
 //! - [`history`] keeps samples of the past; [`alerts`] says what is wrong and notifies people.
+//! - [`metrics`] is what the server reports to monitors.
 //! - [`watched`] is the seam to the file system and the machine, which the command fills in.
 //!
 //! The server decides nothing: it asks the controller for the user whose token or session it was shown, and the controller grants or
@@ -20,6 +21,7 @@ pub mod door;
 pub mod feed;
 pub mod history;
 pub mod http;
+pub mod metrics;
 pub mod page;
 pub mod problem;
 pub mod serve;

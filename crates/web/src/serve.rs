@@ -8,6 +8,7 @@ use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
 use forebay_engine::files::claim_soon;
 use forebay_engine::home::GridHome;
+use forebay_metrics::{Listen, Server};
 use parking_lot::{Condvar, Mutex};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -20,6 +21,7 @@ use crate::feed::Feed;
 use crate::history::History;
 use crate::history::collect::{Collector, Look};
 use crate::http::{Bounds, Http, Reply, Request, Serve, read_tls};
+use crate::metrics::{self, Counts, Part};
 use crate::page;
 use crate::problem::Problem;
 use crate::settings::Settings;
@@ -32,20 +34,33 @@ pub struct Site {
     pub app: Arc<App>,
     /// The latest look at the system.
     pub look: Mutex<Arc<Look>>,
+    /// Studies that were read.
+    pub(crate) shelf: page::Shelf,
+    /// Requests that were answered.
+    pub(crate) counts: Counts,
 }
 
 impl Serve for Site {
     fn serve(&self, request: Request) -> Reply {
-        if request.path.starts_with(api::ROOT) {
-            return api::serve(&self.app, &request);
-        }
+        let begun = SystemClock.instant();
+        let is_api = request.path.starts_with(api::ROOT);
+        let reply = if is_api { api::serve(&self.app, &request) } else { self.page(&request) };
+        let part = if is_api { Part::Api } else { Part::Pages };
+        let took = SystemClock.instant().saturating_duration_since(begun);
+        self.counts.answered(part, reply.status, took);
+        reply
+    }
+}
+
+impl Site {
+    fn page(&self, request: &Request) -> Reply {
         match (request.method.as_str(), request.path.as_str()) {
             ("GET" | "HEAD", "/openapi.json") => {
                 Reply::new(200, "application/json", api::openapi::text())
                     .with("cache-control", "no-cache")
             }
             ("GET" | "HEAD", "/healthz") => Reply::new(200, "text/plain; charset=utf-8", "ok\n"),
-            ("GET" | "HEAD" | "POST", _) => page::serve(self, &request),
+            ("GET" | "HEAD" | "POST", _) => page::serve(self, request),
             (method, _) => Reply::problem(&Problem::own(
                 "method_not_allowed",
                 format!("{method} is not served here"),
@@ -54,7 +69,7 @@ impl Serve for Site {
     }
 }
 
-/// Runs the web server of a grid until SIGTERM or SIGINT. `ready` is called with its address once it answers.
+/// Runs the web server of a grid until SIGTERM or SIGINT, and answers monitors if they have an address. `ready` is called with its address once it answers.
 ///
 /// # Errors
 /// If another one runs, its files cannot be read, or the address cannot be served.
@@ -62,6 +77,7 @@ pub fn run(
     home: &GridHome,
     settings: Settings,
     watched: Box<dyn Watched>,
+    monitors: Option<Listen>,
     ready: impl FnOnce(&str),
 ) -> Result<()> {
     settings.check_safe()?;
@@ -84,8 +100,12 @@ pub fn run(
         body_bytes: usize::try_from(settings.request_bytes_max.0)?,
     };
     let http = Http::listen(settings.listen, tls, bounds)?;
-    let site =
-        Arc::new(Site { app: open(home, settings, watched, &folder)?, look: Mutex::default() });
+    let site = Arc::new(Site {
+        app: open(home, settings, watched, &folder)?,
+        look: Mutex::default(),
+        shelf: page::Shelf::default(),
+        counts: Counts::default(),
+    });
     let end = Arc::new((Mutex::new(false), Condvar::new()));
     let (thread_site, thread_end) = (Arc::clone(&site), Arc::clone(&end));
     let collected = std::thread::Builder::new()
@@ -93,6 +113,8 @@ pub fn run(
         .spawn(move || collect(&thread_site, &thread_end))?;
     door::serve(&site.app)?;
     let url = site.app.settings.url();
+    let pages = metrics::pages(&site);
+    let _monitors = monitors.map(|listen| Server::start(listen, pages)).transpose()?;
     http.start(site)?;
     tracing::info!(url, "the web server is ready");
     ready(&url);

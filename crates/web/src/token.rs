@@ -259,6 +259,12 @@ impl Sessions {
         self.sessions.get(&hash(key)).filter(|session| session.expires > now).cloned()
     }
 
+    /// How many browsers are logged in.
+    #[must_use]
+    pub fn count(&self, now: Moment) -> usize {
+        self.sessions.values().filter(|session| session.expires > now).count()
+    }
+
     /// Ends a session.
     pub fn end(&mut self, key: &str) {
         self.sessions.remove(&hash(key));

@@ -7,6 +7,10 @@ pub trait Watched: Send + Sync {
     /// How the file system is doing; none if there is none, or its daemon does not answer.
     fn files(&self) -> Option<Files>;
 
+    /// What the files hold, by fileset, user and age, as it was counted last. Counting takes long: it begins in the background when this is
+    /// called and the latest count is old, and until it has ended for the first time there is none.
+    fn space(&self) -> Option<Space>;
+
     /// What the advisor finds on this machine. It may take a second.
     fn findings(&self) -> Vec<Finding>;
 }
@@ -82,6 +86,34 @@ pub struct Cause {
     /// Operations.
     pub operations: u64,
     /// Bytes read and written.
+    pub bytes: u64,
+}
+
+/// Who holds how much, and how old it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// When it was counted, in milliseconds since the epoch.
+    pub at_ms: u64,
+    /// What is held.
+    pub held: Vec<Holding>,
+    /// Classes of age, the youngest first.
+    pub ages: Vec<&'static str>,
+    /// Filesets that were not counted, each with the reason.
+    pub not_counted: Vec<(String, String)>,
+}
+
+/// What a user holds in a fileset, of one age.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// Name of the fileset.
+    pub fileset: String,
+    /// Name of the user.
+    pub user: String,
+    /// Place of its age in [`Space::ages`].
+    pub age: usize,
+    /// Inodes of any kind.
+    pub inodes: u64,
+    /// Sum of the sizes of its files.
     pub bytes: u64,
 }
 

@@ -63,6 +63,7 @@ impl Fsck {
         let mut options = Options {
             repair,
             records_lost: false,
+            stores: None,
             fileset: None,
             disks: None,
             filesets: None,

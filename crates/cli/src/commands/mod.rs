@@ -15,6 +15,8 @@ pub mod plan;
 pub mod policy;
 pub mod quota;
 pub mod shell;
+pub mod snapshot;
+pub mod space;
 pub mod stat;
 pub mod status;
 pub mod step;

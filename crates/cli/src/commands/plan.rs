@@ -1,5 +1,6 @@
 //! `forebay plan`.
 
+mod page;
 mod recorded;
 mod simulate;
 
@@ -11,6 +12,7 @@ use forebay_advisor::plan::{
     CHECKLIST, Layout, Line, Part, Plan, Site, TEMPLATE, TEMPLATE_HEAD, plan, published, shown,
 };
 use forebay_study::record::Record;
+use forebay_study::report;
 use forebay_study::summary::Summary;
 
 use crate::output::{Table, put_json, put_text};
@@ -30,6 +32,7 @@ use crate::output::{Table, put_json, put_text};
   forebay plan site.toml
   forebay plan site.toml --rate 150              MB/s for each core
   forebay plan site.toml --record results/       as fast as this study was (forebay bench run)
+  forebay plan site.toml --out plan.html         a page with charts
   forebay plan --studies                         the plan beside the published studies
   forebay plan simulate results/ --machines 1,2,4      the jobs of a study on more machines"
 )]
@@ -51,6 +54,9 @@ pub struct PlanCommand {
     /// Also show the hardware and figures of the published studies.
     #[arg(long, conflicts_with = "file")]
     studies: bool,
+    /// Also write the plan as a page with charts into this HTML file, which needs nothing else.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["template", "studies"])]
+    out: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -93,6 +99,9 @@ impl PlanCommand {
             site.mb_s_per_core = rate;
         }
         let plan = plan(&site);
+        if let Some(out) = &self.out {
+            report::save(out, &page::plan_page(&plan, measured.as_ref()))?;
+        }
         if self.json {
             let mut value = serde_json::to_value(&plan)?;
             value["measured"] = serde_json::to_value(&measured)?;
@@ -135,13 +144,7 @@ fn measure(folder: &Path) -> Result<Measured> {
 fn text(plan: &Plan, measured: Option<&Measured>) -> String {
     let mut text = format!("Plan for {}\n", plan.site.name);
     if let Some(found) = measured {
-        text += &format!(
-            "Measured: {} MB/s sustained for each of {} cores{} ({})\n",
-            shown(found.mb_s_per_core),
-            found.cores,
-            found.cpu_per_real.map_or(String::new(), |ratio| format!(", CPU/real {ratio:.2}")),
-            found.record.display()
-        );
+        text += &format!("{}\n", page::measured_line(found));
     }
     text += &format!("\n{}", numbers(&plan.lines));
     text += &format!("\nStorage\n{}", layouts(plan));

@@ -17,6 +17,7 @@ use forebay_web::{app, serve};
 
 use super::grid::home_of;
 use crate::background::log_to_standard_error;
+use crate::monitors::Monitors;
 use crate::output::{Table, put_json};
 use crate::watched::System;
 
@@ -51,7 +52,8 @@ enum Action {
 #[command(after_help = "Examples:
   forebay web serve /srv/jobs
   forebay web serve /srv/jobs --listen 0.0.0.0:8443 --tls-cert web.pem --tls-key web.key
-  forebay web serve /srv/jobs --files /mnt/forebay")]
+  forebay web serve /srv/jobs --files /mnt/forebay
+  forebay web serve /srv/jobs --metrics 9470         answer Prometheus too")]
 struct ServeWeb {
     /// Folder of the grid.
     root: PathBuf,
@@ -68,12 +70,15 @@ struct ServeWeb {
     /// What login links begin with, where a proxy or another name leads to the server, such as `https://grid.example.com`.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// Mount point or home folder of the file system to show [default: ROOT, if a file system has its home there].
+    /// Mount point or home folder of the file system to show [default: ROOT, if a file system has its home there; otherwise
+    /// that of the cluster on whose nodes the grid runs].
     #[arg(long, value_name = "DIR")]
     files: Option<PathBuf>,
     /// Folder whose study reports are listed; may be repeated.
     #[arg(long, value_name = "DIR")]
     studies: Vec<PathBuf>,
+    #[command(flatten)]
+    monitors: Monitors,
 }
 
 /// Print a link that logs a browser in as you.
@@ -207,6 +212,7 @@ impl ServeWeb {
         }
         settings.url = self.url.or(settings.url);
         settings.studies.extend(self.studies);
+        let monitors = self.monitors.listen()?;
         let system = System::new(&self.root, self.files.as_deref())?;
         // SAFETY: ignoring a signal is always sound. A peer that is gone is found out by the error of a write.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
@@ -215,7 +221,7 @@ impl ServeWeb {
             // Without a standard output the address is in the log.
             let _ = crate::output::put_text(&format!("{url}\n"));
         };
-        serve::run(&home, settings, Box::new(system), ready)?;
+        serve::run(&home, settings, Box::new(system), monitors, ready)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, bail};
 use forebay_fs::Namespace;
 
 use crate::commands::disk::LOST_MAX;
+use crate::commands::snapshot::CHANGES_MAX;
 use crate::control::{Answer, Ask};
 use crate::home::disks;
 
@@ -17,6 +18,10 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::RemoveDisk { .. }
             | Ask::GiveUpDisk { .. }
             | Ask::SetQuota { .. }
+            | Ask::CreateSnapshot { .. }
+            | Ask::DeleteSnapshot { .. }
+            | Ask::DiffSnapshots { .. }
+            | Ask::Census
             | Ask::LookAtPolicy { .. }
             | Ask::RunPolicy { .. }
     )
@@ -51,6 +56,22 @@ fn carry_out(fs: &Namespace, ask: Ask) -> Result<Answer> {
         Ask::Quotas { fileset } => {
             return Ok(Answer::Quotas { quotas: fs.quotas(fileset.as_deref())? });
         }
+        Ask::CreateSnapshot { fileset, name } => {
+            let snapshots = vec![fs.create_snapshot(&fileset, &name)?];
+            return Ok(Answer::Snapshots { snapshots });
+        }
+        Ask::DeleteSnapshot { fileset, name } => {
+            let objects = fs.delete_snapshot(&fileset, &name)?;
+            return Ok(Answer::SnapshotDeleted { objects });
+        }
+        Ask::DiffSnapshots { fileset, from, to } => {
+            let found = fs.diff_snapshots(&fileset, (&from, to.as_deref()), CHANGES_MAX)?;
+            return Ok(Answer::SnapshotDiff(found));
+        }
+        Ask::Snapshots { fileset } => {
+            return Ok(Answer::Snapshots { snapshots: fs.snapshots(fileset.as_deref())? });
+        }
+        Ask::Census => return Ok(Answer::Census(fs.census())),
         Ask::Tasks => return Ok(Answer::Tasks { tasks: fs.task_status() }),
         Ask::OrderTask { task, order } => order.give(fs, task)?,
         other => bail!("not something that is asked of disks: {other:?}"),

@@ -91,6 +91,15 @@ impl Home {
         let stores = self.stores(&self.settings()?)?;
         let copies = RedbFolder::at(backup, stores.options().clone());
         let chosen = choose(stored_names(&copies, backup)?, name)?;
+        for (id, name) in &chosen {
+            if !stores.list_frozen(*id)?.is_empty() {
+                let shown = if name.is_empty() { "/" } else { name };
+                bail!(
+                    "fileset \"{shown}\" has snapshots, which a backup does not include, and would lose them: delete them \
+                     first (`forebay snapshot delete`), or read what is needed from {shown}/.snapshots"
+                );
+            }
+        }
         let disks = find_all_disks(&copies)?;
         self.make_names_folder()?;
         let (mut reports, mut kept) = (Vec::new(), Vec::new());
@@ -109,6 +118,7 @@ impl Home {
                 records_lost: is_chosen,
                 fileset: Some(id),
                 disks: None,
+                stores: Some(&stores),
                 filesets,
                 progress,
             };

@@ -239,6 +239,17 @@ impl Object for FileObject {
         }
     }
 
+    fn share_from(&self, source: &dyn Object) -> Result<()> {
+        let from = source.file().ok_or(DiskError::Unsupported)?;
+        match retry(|| rustix::fs::ioctl_ficlone(&self.file, from)) {
+            Ok(()) => Ok(()),
+            Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS) => {
+                Err(DiskError::Unsupported)
+            }
+            Err(errno) => Err(self.failed("share the blocks of", errno)),
+        }
+    }
+
     fn sync(&self, what: Sync) -> Result<()> {
         let synced = match what {
             Sync::Data => rustix::fs::fdatasync(&self.file),

@@ -2,9 +2,10 @@
 
 use std::fs;
 
+use forebay_e2e::{need, run};
 use serde_json::Value;
 
-use crate::fixture::{Bench, assert_says, json, quick, record};
+use crate::fixture::{Bench, LIMIT, assert_says, json, quick, record};
 
 #[test]
 fn runs_on_two_storages_take_turns_and_are_compared() {
@@ -67,6 +68,32 @@ fn sides_have_the_names_they_are_given_and_tables_are_csv_files() {
     let csv = bench.place().join("csv");
     let text = fs::read_to_string(csv.join("comparison_classes.csv")).expect("reads a table");
     assert_says(&text, &["figure,unit,before,before min,before max,after", "write: real time"]);
+    // A workbook has the same tables. It is a ZIP file of XML files.
+    let book = ["--xlsx", "both.xlsx"];
+    bench.call(&[&sides[..4], &labels, &book].concat()).succeeds();
+    let said = bench.call(&["bench", "report", "result-0", "--xlsx", "one.xlsx"]);
+    said.succeeds();
+    let script = "import sys, zipfile\nfor name in sys.argv[1:]:\n    book = zipfile.ZipFile(name)\n    assert book.testzip() is None\n\
+                  \x20   for part in book.namelist():\n        print(book.read(part).decode())\n";
+    let mut python = need::program("python3");
+    python.args(["-c", script, "both.xlsx"]).current_dir(bench.place());
+    let text = run(&mut python, LIMIT).output();
+    assert_says(&text, &["comparison_classes", "notes", "after/before", "write: real time"]);
+    let mut python = need::program("python3");
+    python.args(["-c", script, "one.xlsx"]).current_dir(bench.place());
+    assert_says(&run(&mut python, LIMIT).output(), &["jobs", "steps", "real_seconds"]);
+    // A log for each job, from a record that was made without.
+    bench.call(&["bench", "report", "result-0", "--fullstimer"]).succeeds();
+    let logs = bench.place().join("result-0/fullstimer");
+    assert_eq!(fs::read_dir(&logs).expect("lists").count(), 4);
+    for entry in fs::read_dir(&logs).expect("lists") {
+        let log = fs::read_to_string(entry.expect("lists").path()).expect("reads a log");
+        assert_says(
+            &log,
+            &["STEP stream (stream) used", "real time", "user cpu time", "Step Count"],
+        );
+        assert_says(&log, &["The job used", "Timestamp", "memory", "The job succeeded."]);
+    }
     for (labels, part) in
         [(&["--label", "one"][..], "one for each"), (&["--label", "a", "--label", "a"], "twice")]
     {

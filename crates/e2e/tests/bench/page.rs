@@ -56,3 +56,15 @@ fn a_browser_shows_failures_and_comparisons_without_complaints() {
     bench.call(&["bench", "compare", "other", "result"]).succeeds();
     let _ = shown("comparison", &bench, "comparison.html");
 }
+
+#[test]
+fn a_browser_shows_a_plan_without_complaints() {
+    let bench = Bench::new();
+    let site = bench.file("site.toml", &bench.call(&["plan", "--template"]).output());
+    let site = site.display().to_string();
+    bench.call(&["plan", &site, "--out", "plan.html"]).succeeds();
+    let page = shown("plan", &bench, "plan.html");
+    for part in ["barred", "What the storage must sustain", "Before buying"] {
+        assert!(page.dom.contains(part), "{part}");
+    }
+}

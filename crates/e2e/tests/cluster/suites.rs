@@ -52,6 +52,6 @@ fn fsx_finds_every_byte_on_every_node() {
     fs::write(&configuration, format!("{FSX_COMMON}{FSX_RARE}")).expect("writes the configuration");
     for node in 0..2 {
         let file = cluster.mountpoint(node).join(format!("data/fsx-{node}"));
-        suite::exercise(&configuration, cluster.home(0), &file, operations, seed, LIMIT);
+        suite::exercise(&configuration, &cluster.home(0), &file, operations, seed, LIMIT);
     }
 }

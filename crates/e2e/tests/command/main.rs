@@ -13,6 +13,8 @@ mod policy;
 mod quota;
 mod report;
 mod settings;
+mod snapshot;
+mod space;
 mod store;
 mod user;
 

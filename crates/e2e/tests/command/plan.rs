@@ -36,6 +36,16 @@ fn a_plan_for_the_template_shows_its_formulas_layouts_and_checklist() {
             "- count the jobs",
         ],
     );
+    let page = folder.path().join("plan.html");
+    ask(&["plan", text(&file), "--out", text(&page)]).succeeds();
+    let page = fs::read_to_string(page).expect("reads the page");
+    assert_says(
+        &page,
+        &["risk department", "all flash", "Before buying", "class=\"bars", "</html>"],
+    );
+    let nowhere = folder.path().join("none/plan.html");
+    let refused = ask(&["plan", text(&file), "--out", text(&nowhere)]).refused();
+    assert_says(&refused, &["none/plan.html", "No such file or directory"]);
     let answer = json(&ask(&["plan", text(&file), "--rate", "150", "--json"]).stdout);
     let lines = answer["lines"].as_array().expect("has lines");
     let rate = lines.iter().find(|line| line["key"] == "mb_s").expect("says MB/s");

@@ -79,6 +79,11 @@ fn the_record_of_a_job_is_what_the_kernel_has_counted_of_it() {
     let fields: BTreeSet<&str> =
         usage.as_object().expect("is an object").keys().map(String::as_str).collect();
     assert_eq!(fields, BTreeSet::from(FIELDS));
+    let log = grid.forebay(&["history", "1", "--fullstimer"], &[]).output();
+    let faults = format!("{:<35} {}\n", "Page Reclaims", usage["minor_faults"]);
+    for line in ["real time", "user cpu time", "system cpu time", "memory", "Timestamp", &faults] {
+        assert!(log.contains(&format!("\n      {line}")), "{line}: {log}");
+    }
     // What the program counted itself is all but its end.
     let within = |field: &str, slack: f64| {
         let (counted, own) = (number(&usage[field]), number(&own[field]));

@@ -9,12 +9,12 @@ use serde_json::Value;
 use crate::{Fixture, LIMIT};
 
 /// A grid with these settings, and the commands of Slurm and LSF.
-struct Site {
-    grid: Fixture,
+pub(crate) struct Site {
+    pub(crate) grid: Fixture,
 }
 
 impl Site {
-    fn start(settings: &str) -> Site {
+    pub(crate) fn start(settings: &str) -> Site {
         let grid = Fixture::start();
         std::fs::write(grid.root.join("grid/grid.toml"), settings).unwrap();
         let _ = grid.forebay(&["reload"], &[]).output();
@@ -32,22 +32,22 @@ impl Site {
         run(&mut command, LIMIT)
     }
 
-    fn says(&self, line: &str) -> String {
+    pub(crate) fn says(&self, line: &str) -> String {
         self.sh(line).output().trim().to_owned()
     }
 
-    fn refuses(&self, line: &str, part: &str) {
+    pub(crate) fn refuses(&self, line: &str, part: &str) {
         let ended = self.sh(line);
         assert!(!ended.status.success(), "{line}");
         assert!(ended.stderr.contains(part), "{line}: {}", ended.stderr);
     }
 
-    fn explains(&self, job: &str, part: &str) {
+    pub(crate) fn explains(&self, job: &str, part: &str) {
         let said = self.grid.forebay(&["explain", job], &[]).output();
         assert!(said.contains(part), "{said}");
     }
 
-    fn asked(&self, job: &str) -> Value {
+    pub(crate) fn asked(&self, job: &str) -> Value {
         let told = self.grid.forebay(&["jobs", job, "--json"], &[]).output();
         let mut told: Value = serde_json::from_str(&told).unwrap();
         told[0]["asked"].take()
@@ -193,7 +193,8 @@ fn commands_before_and_after_a_job_run_as_a_part_of_it() {
 fn a_running_job_gets_signals_and_continues() {
     let site = Site::start("");
     let grid = &site.grid;
-    let script = "trap 'echo usr1' USR1; trap 'echo usr2; exit 0' USR2; echo ready; while :; do sleep 0.1; done";
+    // A shell that starts programs again and again may lose a signal: this one only waits.
+    let script = "trap 'echo usr1' USR1; trap 'echo usr2; exit 0' USR2; sleep 605 & echo ready; while :; do wait; done";
     let job = grid.submit(&["-o", "out"], script);
     let says = |text: &str| {
         let out = grid.jobs.join("out");

@@ -41,17 +41,46 @@ fn webhook() -> (String, Receiver<Value>) {
     (url, received)
 }
 
-#[test]
-fn a_job_notifies_people_by_mail_and_by_a_webhook() {
+/// A grid that sends mail by a script, to which the folder of the jobs is `$1`.
+fn with_sendmail(script: &str) -> Fixture {
     let grid = Fixture::start();
     let program = grid.jobs.join("sendmail");
-    let script =
-        format!("#!/bin/sh\ncat >> {0}/letters; echo >> {0}/letters\n", grid.jobs.display());
+    let script = format!("#!/bin/sh\nset -- {}\n{script}\n", grid.jobs.display());
     std::fs::write(&program, script).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     let settings = format!("[general]\nsendmail = \"{}\"\n", program.display());
     std::fs::write(grid.root.join("grid/grid.toml"), settings).unwrap();
     grid.forebay(&["reload"], &[]).succeeds();
+    grid
+}
+
+#[test]
+fn people_are_told_of_an_end_by_the_next_controller_if_the_former_one_could_not() {
+    let mut grid = with_sendmail("echo >> $1/tries; test -e $1/works || exit 1; cat >> $1/letters");
+    let letters = |grid: &Fixture, job: &str| {
+        let all = std::fs::read_to_string(grid.jobs.join("letters")).unwrap_or_default();
+        all.matches(&format!("job {job} succeeded\n")).count()
+    };
+    let job = grid.submit(&["--notify", "end"], "true");
+    wait_until("it was tried", LIMIT, || grid.jobs.join("tries").exists());
+    grid.kill_daemon(0);
+    std::fs::write(grid.jobs.join("works"), "").unwrap();
+    grid.start_controller();
+    wait_until("the next one told it", LIMIT, || letters(&grid, &job) > 0);
+    // Once told, it is not told again.
+    let before = letters(&grid, &job);
+    let other = grid.submit(&["--notify", "end"], "true");
+    wait_until("another one is told", LIMIT, || letters(&grid, &other) > 0);
+    grid.kill_daemon(grid.daemons.len() - 1);
+    grid.start_controller();
+    let third = grid.submit(&["--notify", "end"], "true");
+    wait_until("and a third one", LIMIT, || letters(&grid, &third) > 0);
+    assert_eq!(letters(&grid, &job), before);
+}
+
+#[test]
+fn a_job_notifies_people_by_mail_and_by_a_webhook() {
+    let grid = with_sendmail("cat >> $1/letters; echo >> $1/letters");
     let letters = || std::fs::read_to_string(grid.jobs.join("letters")).unwrap_or_default();
 
     let (url, received) = webhook();

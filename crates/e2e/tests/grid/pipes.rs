@@ -172,6 +172,8 @@ fn an_interactive_job_is_not_started_again() {
     client.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
     let said = grid.forebay(&["requeue", "1"], &[]).refused();
     assert!(said.contains("interactive"), "{said}");
+    // What it prints may be here before its agent has reported the start, and with the host goes what it did not report.
+    grid.wait_for("1", "running");
     // The host goes with all that is on it.
     grid.stop_agent(libc::SIGINT);
     grid.start_agent();

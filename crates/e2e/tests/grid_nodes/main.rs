@@ -3,9 +3,11 @@
 mod checkpoints;
 mod fixture;
 mod frozen;
+mod inputs;
 mod jobs;
 mod leaders;
 mod services;
 mod storm;
 mod strangers;
 mod visible;
+mod web;

@@ -1,7 +1,7 @@
 """Drives a headless Chromium over its debugging pipe: loads pages, acts on them, and reports what it saw as JSON.
 
 Arguments: the program, an empty profile, a folder for pictures, and a plan as JSON: {"login": URL, "pages": [[name, url], ...],
-"act": url of the page of a job}.
+"act": url of the page of a job, which may be missing}.
 """
 
 import base64
@@ -116,21 +116,22 @@ for look, width, dark in [("light", 1280, False), ("dark", 1280, True), ("narrow
                        "paper": evaluate("getComputedStyle(document.body).backgroundColor"),
                        "text": evaluate("document.querySelector('main')?.innerText")}
 
-# A button, by the keyboard: from the beginning of the page to the button, and Enter.
-load(plan["act"])
-wait("document.documentElement.dataset.live === 'yes'", "events")
-for _ in range(60):
+if "act" in plan:
+    # A button, by the keyboard: from the beginning of the page to the button, and Enter.
+    load(plan["act"])
+    wait("document.documentElement.dataset.live === 'yes'", "events")
+    for _ in range(60):
+        for kind in ["keyDown", "keyUp"]:
+            call("Input.dispatchKeyEvent", page, type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        if evaluate("document.activeElement.textContent") == "Kill":
+            break
+    else:
+        raise SystemExit("the button is not reached by the keyboard")
     for kind in ["keyDown", "keyUp"]:
-        call("Input.dispatchKeyEvent", page, type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
-    if evaluate("document.activeElement.textContent") == "Kill":
-        break
-else:
-    raise SystemExit("the button is not reached by the keyboard")
-for kind in ["keyDown", "keyUp"]:
-    call("Input.dispatchKeyEvent", page, type=kind, key="Enter", code="Enter", text="\r", windowsVirtualKeyCode=13)
-# Nothing is loaded by hand from here on: the page follows.
-wait("/killed/.test(document.querySelector('main')?.innerText)", "the job is shown as killed")
-seen["killed"] = True
+        call("Input.dispatchKeyEvent", page, type=kind, key="Enter", code="Enter", text="\r", windowsVirtualKeyCode=13)
+    # Nothing is loaded by hand from here on: the page follows.
+    wait("/killed/.test(document.querySelector('main')?.innerText)", "the job is shown as killed")
+    seen["killed"] = True
 for event in events:
     parameters = event.get("params", {})
     if event.get("method") == "Network.requestWillBeSent":

@@ -51,6 +51,9 @@ fn every_page_works_in_a_browser_and_a_job_is_killed_by_the_keyboard() {
         let now = site.send("GET", "/", &[("Cookie", &cookie)], "").body;
         !now.contains("Tasks that end, per minute: nothing was recorded yet")
     });
+    wait_until("space is counted", LIMIT, || {
+        site.send("GET", "/files", &[("Cookie", &cookie)], "").body.contains("Content changed")
+    });
     let page = |path: &str| format!("{}{path}", site.url());
     let paths = [
         ("now", "/".to_owned()),
@@ -100,7 +103,76 @@ fn every_page_works_in_a_browser_and_a_job_is_killed_by_the_keyboard() {
         "{}",
         text("files")
     );
+    for part in ["under 1 day", "over 1 year", "Not counted: work", "The biggest", "The oldest"] {
+        assert!(text("files").contains(part), "{part}: {}", text("files"));
+    }
     assert!(text("flow").contains("report"), "{}", text("flow"));
+}
+
+/// A mix that is done at once.
+const MIX: &str = "name = \"small\"\ntitle = \"Jobs\"\nstudy = \"none\"\ndefaults = { scale = 1, concurrent = 2 }\n\
+    [[class]]\nname = \"write\"\ntitle = \"streams\"\nkind = \"io\"\njobs = { per_run = 2 }\n\
+    space = { data_meanwhile = \"8 MiB\" }\n[[class.step]]\n[class.step.do.stream]\nfile = \"data/{job}\"\n\
+    file_bytes = \"1 MiB\"\npattern = \"write\"\n";
+
+#[test]
+fn studies_are_listed_with_their_figures_and_compared_in_a_browser() {
+    let mut site = Site::start("");
+    let (studies, storage) = (site.folder().join("studies"), site.folder().join("storage"));
+    for folder in [&studies, &storage] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let text = |path: &std::path::Path| path.display().to_string();
+    for (name, mix) in
+        [("a-before", MIX), ("b-after", MIX), ("d-other", &MIX.replace("small", "tiny"))]
+    {
+        let file = site.folder().join("mix.toml");
+        std::fs::write(&file, mix).unwrap();
+        let out = text(&studies.join(name));
+        let words =
+            ["bench", "run", "--file", &text(&file), "--on", &text(&storage), "--out", &out];
+        site.forebay(&words).succeeds();
+    }
+    std::fs::create_dir(studies.join("c-broken")).unwrap();
+    std::fs::write(studies.join("c-broken/report.html"), "<p>old").unwrap();
+    site.kill_server();
+    let settings = format!("studies = [\"{}\"]\n", text(&studies));
+    std::fs::write(site.root().join("grid/web.toml"), settings).unwrap();
+    site.serve();
+    let (cookie, _) = session(&site);
+    // The numbers of studies are in the order of their names.
+    let get = |path: &str| site.send("GET", path, &[("Cookie", &cookie)], "");
+    for (path, part) in [
+        ("/studies/compare?study=0", "mark two to 8"),
+        ("/studies/compare?study=0&study=0", "mark two to 8"),
+        ("/studies/compare?study=0&study=9", "there is no report 9"),
+        ("/studies/compare?study=0&study=3", "cannot be compared"),
+        ("/studies/compare?study=0&study=2", "broken"),
+    ] {
+        let answer = get(path);
+        assert!(answer.status >= 400 && answer.body.contains(part), "{path}: {}", answer.body);
+    }
+    let page = |path: &str| format!("{}{path}", site.url());
+    let pages = json!([
+        ["study-list", page("/studies")],
+        ["study-comparison", page("/studies/compare?study=1&study=0")],
+    ]);
+    let seen = drive(&json!({"login": login(&site), "pages": pages}));
+    assert_eq!(seen["complaints"], json!([]), "the browser complains");
+    for look in ["light", "dark", "narrow"] {
+        let list = &seen["pages"]["study-list"][look];
+        assert_eq!((&list["wide"], &list["unnamed"]), (&Value::Null, &json!([])), "{list}");
+        let shown = list["text"].as_str().unwrap();
+        for part in ["small", "tiny", "before", "after", "CPU/real", "Without figures", "broken"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+    }
+    let compared = seen["pages"]["study-comparison"]["light"].clone();
+    let shown = compared["text"].as_str().unwrap();
+    assert!(
+        shown.contains("b-after/a-before"),
+        "the older is what the other is compared with: {shown}"
+    );
 }
 
 #[test]

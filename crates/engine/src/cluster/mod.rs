@@ -7,6 +7,7 @@
 pub mod controllers;
 pub mod journal;
 pub mod leader;
+pub mod places;
 
 use std::path::{Path, PathBuf};
 

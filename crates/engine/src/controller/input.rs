@@ -8,7 +8,7 @@ use forebay_grid::config::Config;
 use forebay_grid::event::{AreaSize, Joined, RunStatus};
 use forebay_grid::flow::ScheduleId;
 use forebay_grid::flow::event::{FlowEvent, Found};
-use forebay_grid::vocabulary::{Attempt, HostName, TaskId, UserName};
+use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId, UserName};
 
 use crate::controller::lookups::{Lookup, Question};
 use crate::controller::outboxes::Outboxes;
@@ -75,6 +75,13 @@ pub enum Input {
         /// What could not be looked at.
         trouble: Option<String>,
     },
+    /// Those were told whom a job notifies of its end, or it was tried in vain.
+    Told {
+        /// The job.
+        job: JobId,
+        /// When it ended.
+        ended: Moment,
+    },
     /// Settings were read anew.
     Configured(Box<Config>),
     /// The controller shall end.
@@ -123,6 +130,7 @@ impl Input {
     pub(crate) fn meaning(self, outboxes: &mut Outboxes) -> (Option<Event>, Follow) {
         match self {
             Input::Stop => (None, Follow::Nothing),
+            Input::Told { job, ended } => (Some(Event::Told { job, ended }), Follow::Nothing),
             Input::Configured(config) => (Some(Event::Configured(config)), Follow::Nothing),
             Input::Ask { connection, user, ask, reply } => match ask_event(&user, ask) {
                 Ok(event) => (Some(event), Follow::Reply(reply)),
@@ -176,6 +184,8 @@ fn ask_event(user: &UserName, ask: Ask) -> Result<Event, Ask> {
         Ask::Modify { job, changes } => Event::Modify { by, job, changes },
         Ask::Queue { queue, verb } => Event::Queue { by, queue, verb },
         Ask::Host { host, state } => Event::Host { by, host, state },
+        Ask::Reserve { reservation } => Event::Reserve { by, reservation },
+        Ask::Unreserve { name } => Event::Unreserve { by, name },
         Ask::Flow { flow } => flow::event_of(user, &flow).ok_or(Ask::Flow { flow })?,
         ask => return Err(ask),
     })

@@ -12,7 +12,7 @@
 //! Nothing here waits for anybody: answers and orders go into channels that others empty.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -167,9 +167,15 @@ impl<S: Store> Controller<S> {
         self.space.reserve = reserve;
     }
 
-    /// Has jobs notify people, in whose messages the grid has this name.
-    pub fn notify_as(&mut self, grid: String) {
-        self.notifier = Some(Notifier::new(grid));
+    /// Has jobs notify people, in whose messages the grid has this name: also those that have ended when no controller was
+    /// there to do so. Who was told is said to `inputs`.
+    pub fn notify_as(&mut self, grid: String, inputs: Sender<Input>) {
+        let told = move |job, ended| drop(inputs.send(Input::Told { job, ended }));
+        let mut notifier = Notifier::new(grid, Box::new(told));
+        for job in self.engine.untold() {
+            notifier.finished(&*self.engine, job);
+        }
+        self.notifier = Some(notifier);
     }
 
     /// Carries nothing out any more once `leads` says that another controller may lead.
@@ -191,7 +197,7 @@ impl<S: Store> Controller<S> {
         self.figures.clone()
     }
 
-    /// Works until [`Input::Stop`] or until nobody can send any more, then writes a snapshot.
+    /// Works until [`Input::Stop`] or until nobody can send any more, then writes a snapshot, unless others wait to lead.
     ///
     /// # Errors
     /// If the journal cannot be written.
@@ -234,7 +240,12 @@ impl<S: Store> Controller<S> {
             );
             return Ok(());
         }
-        self.engine.snapshot().map_or(Ok(()), |ledger| self.journal.snapshot(ledger))
+        let Some(ledger) = self.engine.snapshot() else { return Ok(()) };
+        if self.leads.is_some() {
+            // Another controller waits for this one's end, and reads batches as fast as a snapshot.
+            return self.journal.shorten(ledger);
+        }
+        self.journal.snapshot(ledger)
     }
 
     /// If the controller has listened much later than it wanted to, it was stopped, or busy. What hosts said since

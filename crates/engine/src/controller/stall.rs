@@ -62,6 +62,7 @@ fn host_of(input: &Input) -> Option<&HostName> {
         | Input::Closed { .. }
         | Input::Watches { .. }
         | Input::Looked { .. }
+        | Input::Told { .. }
         | Input::Configured(_)
         | Input::Stop => None,
     }
@@ -181,7 +182,7 @@ impl<S: Store> Controller<S> {
                 self.drop_held(|input| host_of(input) == Some(&joined.host));
                 self.hold(Input::Joined { connection, joined, outbox });
             }
-            Input::Left { .. } | Input::Looked { .. } => self.hold(input),
+            Input::Left { .. } | Input::Looked { .. } | Input::Told { .. } => self.hold(input),
             Input::Stop => {}
         }
     }

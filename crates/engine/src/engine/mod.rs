@@ -103,6 +103,11 @@ pub trait Engine: Send {
     /// How a job ended; none if it is not known or not all of it has ended.
     fn end(&self, job: JobId) -> Option<JobEnd>;
 
+    /// Jobs that have ended and notify somebody, as far as nobody was told yet.
+    fn untold(&self) -> Vec<JobId> {
+        Vec::new()
+    }
+
     /// How a task is, if it is known.
     fn state(&self, task: TaskId) -> Option<State>;
 

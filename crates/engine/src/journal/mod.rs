@@ -7,8 +7,7 @@
 //!
 //! Records and the history entries and sums that they led to are committed together. A batch for which there was no
 //! space is kept and written again as it is. Once most of the file is space that forgotten jobs have left, it is given
-//! back. Memory: one batch, and what
-//! a snapshot writes while it is written; at start, the records that no snapshot holds.
+//! back. Memory: one batch, and what a snapshot writes while it is written; at start, three pages of what is read.
 
 mod pages;
 pub mod reserve;
@@ -18,7 +17,7 @@ pub mod usage;
 use anyhow::{Context as _, Result, bail};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::config::General;
-use forebay_grid::journal::Record;
+use forebay_grid::journal::{JournalError, Record};
 use forebay_grid::vocabulary::{Attempt, Moment, Target, TaskId};
 use forebay_grid::{Effect, Grid, Ledger};
 use forebay_store::{Batch, Store, StoreError};
@@ -30,7 +29,7 @@ use crate::protocol::Start;
 /// What the store holds and how it is encoded. It grows by one whenever a journal written before would be read
 /// wrongly, which any change of a record, of the ledger or of what they are made of can do: postcard writes no
 /// names of fields.
-const FORMAT: u32 = 9;
+const FORMAT: u32 = 10;
 const FORMAT_KEY: &[u8] = b"v";
 
 /// Batches, and bytes of them, after which a snapshot takes their place.
@@ -111,20 +110,22 @@ impl<S: Store> Journal<S> {
     /// If the store cannot be read, is of another format, or the journal is damaged.
     pub fn open(store: S, now: Moment) -> Result<(Journal<S>, Grid)> {
         check_format(&store)?;
-        let (first, ledger, mut snapshot) = Snapshot::read(&store)?;
-        let mut records: Vec<Record> = Vec::new();
-        let (mut next, mut bytes_read) = (first, 0);
+        let (first, mut ledger, mut snapshot) = Snapshot::read(&store)?;
+        let (mut next, mut bytes_read, mut number) = (first, 0, 0);
         pages::each(&store, batch_key(first), b"k", |key, bytes| {
             anyhow::ensure!(key == batch_key(next), "batch {next} of the journal is missing");
             let batch: Vec<Record> =
                 postcard::from_bytes(bytes).with_context(|| format!("journal, batch {next}"))?;
             snapshot.note(&batch);
-            records.extend(batch);
+            for record in &batch {
+                number += 1;
+                ledger.apply(record).map_err(|reason| JournalError { number, reason })?;
+            }
             bytes_read += bytes.len();
             next += 1;
             Ok(())
         })?;
-        let grid = Grid::restore(ledger, &records, now)?;
+        let grid = Grid::restore(ledger, [], now)?;
         let general = &grid.ledger().config().general;
         let accounts =
             Accounts::open(&store, general.time_zone.clocks(), general.days_max, |found| {

@@ -41,12 +41,21 @@ pub(crate) struct Snapshot {
     /// Bytes of its jobs and environments, and of those of them that were forgotten since it was written.
     bytes: u64,
     forgotten_bytes: u64,
-    /// Its environments with their numbers and how many of its jobs have them.
-    environments: HashMap<Environment, (u64, u64)>,
-    by_number: HashMap<u64, Environment>,
+    /// Numbers of its environments. Looked up rarely: an environment has kilobytes, all of which are hashed.
+    environments: HashMap<Environment, u64>,
+    by_number: HashMap<u64, Held>,
+    /// The number that was found last: most jobs share the environment of the one before.
+    last_environment: u64,
     environments_ever: u64,
     /// What changed since it was written.
     touched: Touched,
+}
+
+/// An environment in the store.
+struct Held {
+    environment: Environment,
+    /// How many jobs have it.
+    jobs: u64,
 }
 
 /// A job in the store.
@@ -88,8 +97,8 @@ impl Snapshot {
         each_piece(store, ENVIRONMENT, |number, bytes| {
             let environment: Environment = postcard::from_bytes(bytes)
                 .with_context(|| format!("environment {number} of the grid's snapshot"))?;
-            snapshot.environments.insert(environment.clone(), (number, 0));
-            snapshot.by_number.insert(number, environment);
+            snapshot.environments.insert(environment.clone(), number);
+            snapshot.by_number.insert(number, Held { environment, jobs: 0 });
             snapshot.environments_ever = snapshot.environments_ever.max(number);
             snapshot.bytes += bytes.len() as u64;
             Ok(())
@@ -100,10 +109,9 @@ impl Snapshot {
             let (number, bytes) = bytes.split_first_chunk().with_context(what)?;
             let number = u64::from_be_bytes(*number);
             let job: Job = postcard::from_bytes(bytes).with_context(what)?;
-            let environment = snapshot.by_number.get(&number).with_context(what)?.clone();
-            if let Some((_, jobs)) = snapshot.environments.get_mut(&environment) {
-                *jobs += 1;
-            }
+            let held = snapshot.by_number.get_mut(&number).with_context(what)?;
+            held.jobs += 1;
+            let environment = held.environment.clone();
             snapshot.jobs.insert(JobId(id), Piece { environment: number, bytes: piece_bytes });
             snapshot.bytes += piece_bytes;
             ledger.put_job(JobId(id), job, environment);
@@ -193,14 +201,23 @@ impl Snapshot {
 
     /// The number of an environment, for one more job.
     fn hold_environment(&mut self, environment: &Environment, batch: &mut Batch) -> Result<u64> {
-        if let Some((number, jobs)) = self.environments.get_mut(environment) {
-            *jobs += 1;
+        let shared = |held: &&mut Held| held.environment.is_shared_with(environment);
+        if let Some(held) = self.by_number.get_mut(&self.last_environment).filter(shared) {
+            held.jobs += 1;
+            return Ok(self.last_environment);
+        }
+        if let Some(number) = self.environments.get(environment)
+            && let Some(held) = self.by_number.get_mut(number)
+        {
+            held.jobs += 1;
+            self.last_environment = *number;
             return Ok(*number);
         }
         self.environments_ever += 1;
         let number = self.environments_ever;
-        self.environments.insert(environment.clone(), (number, 1));
-        self.by_number.insert(number, environment.clone());
+        self.environments.insert(environment.clone(), number);
+        self.by_number.insert(number, Held { environment: environment.clone(), jobs: 1 });
+        self.last_environment = number;
         let bytes = postcard::to_stdvec(environment)?;
         self.bytes += bytes.len() as u64;
         batch.changes.insert(key(ENVIRONMENT, number), Some(bytes));
@@ -211,14 +228,14 @@ impl Snapshot {
         let Some(Piece { environment: number, bytes }) = self.jobs.remove(&id) else { return };
         self.bytes -= bytes;
         batch.changes.insert(key(JOB, id.0), None);
-        let Some(environment) = self.by_number.get(&number) else { return };
-        let Some((_, jobs)) = self.environments.get_mut(environment) else { return };
-        *jobs -= 1;
-        if *jobs == 0 {
-            let bytes = postcard::experimental::serialized_size(environment).unwrap_or(0);
+        let Some(held) = self.by_number.get_mut(&number) else { return };
+        held.jobs -= 1;
+        if held.jobs == 0
+            && let Some(Held { environment, .. }) = self.by_number.remove(&number)
+        {
+            let bytes = postcard::experimental::serialized_size(&environment).unwrap_or(0);
             self.bytes = self.bytes.saturating_sub(bytes as u64);
-            self.environments.remove(environment);
-            self.by_number.remove(&number);
+            self.environments.remove(&environment);
             batch.changes.insert(key(ENVIRONMENT, number), None);
         }
     }

@@ -2,8 +2,9 @@
 //!
 //! The controller hands a note over and goes on. A few threads send; what fails is tried again twice, after a pause in which
 //! others have their turn. At most `notifications_max` notes wait, a quarter of that of one user; further ones are dropped,
-//! which the log says. A note is lost if the controller is killed before it was sent; that a job has begun may be said twice
-//! if the controller is started again meanwhile.
+//! which the log says. The journal holds of which ends people were told, so the next controller says what this one could not;
+//! a note comes twice if the controller is killed after it was sent and before that was written. That a job has begun is lost
+//! with the controller, or said twice.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -38,6 +39,8 @@ struct Note {
     event: &'static str,
     subject: String,
     job: JobId,
+    /// When all of it had ended, if this is said of its end.
+    ended: Option<Moment>,
     /// What is known of the job, for people and for programs.
     facts: Vec<(&'static str, serde_json::Value)>,
     sendmail: String,
@@ -49,10 +52,13 @@ struct Waiting {
     note: Note,
 }
 
-#[derive(Default)]
+/// Hears of which end of which job those were told whom it notifies, or that it was tried in vain.
+pub(crate) type Told = Box<dyn Fn(JobId, Moment) + Send + Sync>;
+
 struct Queue {
     waiting: Mutex<VecDeque<Waiting>>,
     changed: Condvar,
+    told: Told,
 }
 
 /// Sends what jobs notify of.
@@ -67,8 +73,9 @@ pub(crate) struct Notifier {
 
 impl Notifier {
     /// One for a grid that messages call by this name. Threads begin with the first note.
-    pub fn new(grid: String) -> Notifier {
-        let queue = Arc::<Queue>::default();
+    pub fn new(grid: String, told: Told) -> Notifier {
+        let (waiting, changed) = (Mutex::default(), Condvar::new());
+        let queue = Arc::new(Queue { waiting, changed, told });
         Notifier { grid, queue, has_threads: false, begun: BTreeSet::new() }
     }
 
@@ -79,7 +86,7 @@ impl Notifier {
         if self.begun.insert(task.job) {
             let to = (**to).clone();
             let facts = host.map(|host| ("host", json!(host))).into_iter().collect();
-            self.tell(engine, task.job, to, ("begin", "has begun".to_owned(), facts));
+            self.tell(engine, (task.job, None), to, ("begin", "has begun".to_owned(), facts));
         }
     }
 
@@ -106,13 +113,14 @@ impl Notifier {
             value => format!("failed with exit code {value}"),
         };
         let facts = vec![("exit_code", json!(end.value)), ("ended", time(end.at))];
-        self.tell(engine, job, to, (if failed { "fail" } else { "end" }, how, facts));
+        let event = if failed { "fail" } else { "end" };
+        self.tell(engine, (job, Some(end.at)), to, (event, how, facts));
     }
 
     fn tell(
         &mut self,
         engine: &dyn Engine,
-        job: JobId,
+        (job, ended): (JobId, Option<Moment>),
         to: Notify,
         (event, how, more): (&'static str, String, Vec<(&'static str, serde_json::Value)>),
     ) {
@@ -138,6 +146,7 @@ impl Notifier {
             event,
             subject: format!("job {job}{name} {how}"),
             job,
+            ended,
             facts,
             sendmail: settings.sendmail.clone(),
         };
@@ -203,7 +212,11 @@ impl Queue {
         loop {
             let Waiting { mut note, tries, .. } = self.next();
             let tries = tries + 1;
-            let Err(error) = note.send() else { continue };
+            let sent = note.send();
+            if sent.is_ok() || tries >= TRIES {
+                note.ended.into_iter().for_each(|ended| (self.told)(note.job, ended));
+            }
+            let Err(error) = sent else { continue };
             if tries < TRIES {
                 let due_ms = uptime_ms() + PAUSE_MS * u64::from(tries);
                 self.lock().push_back(Waiting { due_ms, tries, note });
@@ -267,6 +280,7 @@ mod tests {
             event: "end",
             subject: "job 1 succeeded".to_owned(),
             job: JobId(1),
+            ended: None,
             facts: vec![("job", json!(1)), ("exit_code", json!(0)), ("name", json!("a\nb"))],
             sendmail: "/nowhere".to_owned(),
         }
@@ -274,7 +288,7 @@ mod tests {
 
     #[test]
     fn one_user_does_not_take_the_place_of_all_others() {
-        let mut notifier = Notifier::new("/srv/jobs".to_owned());
+        let mut notifier = Notifier::new("/srv/jobs".to_owned(), Box::new(|_, _| {}));
         // Nobody sends.
         notifier.has_threads = true;
         notifier.add(note("ann"), 8).unwrap();

@@ -1,6 +1,7 @@
 //! What the controller answers, and why it refuses.
 
 use forebay_grid::account::AttemptRecord;
+use forebay_grid::advance::AdvanceReservation;
 use forebay_grid::flow::FlowId;
 use forebay_grid::grid::Explanation;
 use forebay_grid::spec::Usage;
@@ -65,6 +66,11 @@ pub enum Answer {
     Resources {
         /// First those that all hosts share.
         resources: Vec<ResourceView>,
+    },
+    /// To [`Ask::Reservations`].
+    Reservations {
+        /// In the order of their names.
+        reservations: Vec<AdvanceReservation>,
     },
     /// To [`Ask::History`].
     History {
@@ -180,7 +186,7 @@ impl From<forebay_grid::event::Refusal> for Refusal {
             Of::NoSuchHost(_) => RefusalKind::NoHost,
             Of::NotAllowed { .. } => RefusalKind::NotAllowed,
             Of::QueueClosed(_) => RefusalKind::QueueClosed,
-            Of::Invalid(_) => RefusalKind::Invalid,
+            Of::Invalid(_) | Of::NoSuchReservation(_) => RefusalKind::Invalid,
             Of::TooMany(_) => RefusalKind::TooMany,
             Of::WrongState { .. } | Of::FlowInWrongState(_) => RefusalKind::WrongState,
         };

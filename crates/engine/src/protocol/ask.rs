@@ -1,10 +1,13 @@
 //! What commands ask the controller.
 
+use forebay_grid::advance::AdvanceReservation;
 use forebay_grid::event::{Joined, QueueVerb, Verb};
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::modify::Changes;
 use forebay_grid::spec::JobSpec;
-use forebay_grid::vocabulary::{Attempt, HostName, JobId, QueueName, Target, TaskId};
+use forebay_grid::vocabulary::{
+    Attempt, HostName, JobId, QueueName, ReservationName, Target, TaskId,
+};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -70,6 +73,18 @@ pub enum Ask {
         #[serde(default)]
         ended: bool,
     },
+    /// Reserve slots of hosts in advance.
+    Reserve {
+        /// What.
+        reservation: Box<AdvanceReservation>,
+    },
+    /// Give a reservation up.
+    Unreserve {
+        /// Which.
+        name: ReservationName,
+    },
+    /// List reservations that are not over.
+    Reservations,
     /// List hosts.
     Hosts,
     /// List queues.
@@ -185,6 +200,7 @@ impl Ask {
             | Ask::Hosts
             | Ask::Queues
             | Ask::Resources
+            | Ask::Reservations
             | Ask::History { .. }
             | Ask::Explain { .. }
             | Ask::Wait { .. }
@@ -195,6 +211,8 @@ impl Ask {
             | Ask::Modify { .. }
             | Ask::Queue { .. }
             | Ask::Host { .. }
+            | Ask::Reserve { .. }
+            | Ask::Unreserve { .. }
             | Ask::Flow { .. }
             | Ask::Watch { .. }
             | Ask::Sessions { .. }

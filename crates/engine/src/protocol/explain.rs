@@ -26,9 +26,12 @@ pub fn hosts(explanation: &Explanation) -> Vec<(String, Option<String>)> {
     let said = |verdict: &HostVerdict| {
         let why = verdict.unable.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
         let which = verdict.resource.as_ref().map(|name| format!("resource {name}: "));
-        let which = which.unwrap_or_default();
+        let reservation = verdict.reservation.as_ref().map(|name| format!("reservation {name}: "));
+        let which = which.or(reservation).unwrap_or_default();
+        let plural = if verdict.near == 1 { "input" } else { "inputs" };
+        let near = (verdict.near > 0).then(|| format!(" (home of {} {plural})", verdict.near));
         let obstacle = verdict.obstacle.as_ref().map(|obstacle| format!("{which}{obstacle}{why}"));
-        (verdict.host.to_string(), obstacle)
+        (format!("{}{}", verdict.host, near.unwrap_or_default()), obstacle)
     };
     hosts.iter().map(said).collect()
 }

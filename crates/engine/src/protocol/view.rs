@@ -3,7 +3,7 @@
 use forebay_grid::config::Load;
 use forebay_grid::dialect::Dialect;
 use forebay_grid::journal::HostSwitch;
-use forebay_grid::spec::{Exit, Rerun, Usage};
+use forebay_grid::spec::{Exit, Input, Rerun, Usage};
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::{HostName, Moment, QueueName, ResourceName, ServiceName, UserName};
 use serde::{Deserialize, Serialize};
@@ -136,6 +136,12 @@ pub struct Asked {
     /// Whether it is kept from hosts that starve for I/O.
     #[serde(default)]
     pub io_heavy: bool,
+    /// The advance reservation in which it runs.
+    #[serde(default)]
+    pub reservation: Option<String>,
+    /// Files that it reads, with the hosts on which they lay when it was submitted.
+    #[serde(default)]
+    pub inputs: Vec<Input>,
 }
 
 /// The most ranges of elements that are told of one line.

@@ -196,7 +196,13 @@ fn talk(
         }
         let taken = match ask {
             Ask::Reload => reload(site, (trusted, user), inputs)?.map(|()| Ask::Reload),
-            ask => site.filter.pass(ask, user, node.as_ref()),
+            ask => {
+                let ask = match &site.places {
+                    Some(places) => places.fill_in(ask),
+                    None => ask,
+                };
+                site.filter.pass(ask, user, node.as_ref())
+            }
         };
         let ask = match taken {
             Ok(ask) => ask,
@@ -251,6 +257,7 @@ fn has_long_answer(ask: &Ask) -> bool {
             | Ask::Hosts
             | Ask::Queues
             | Ask::Resources
+            | Ask::Reservations
             | Ask::Flow { flow: FlowAsk::List { .. } | FlowAsk::Show(_) | FlowAsk::Schedules }
     )
 }
@@ -349,6 +356,7 @@ mod tests {
             home: GridHome::of(std::path::Path::new("/")).unwrap(),
             budget: Arc::new(Budget::new(forebay_base::ByteSize::mib(16))),
             filter: Arc::new(Filter::default()),
+            places: None,
         }
     }
 

@@ -31,6 +31,7 @@ use signal_hook::iterator::Signals;
 use crate::causes::chain;
 use crate::cluster::controllers::Presence;
 use crate::cluster::leader::{self, Lead};
+use crate::cluster::places::Places;
 use crate::cluster::{self, Cluster, Seat};
 use crate::controller::{Controller, Input};
 use crate::files::claim_soon;
@@ -71,7 +72,8 @@ pub fn serve(home: &GridHome, begin: Begin, monitors: Option<Listen>) -> Result<
     let budget = Arc::new(Budget::new(config.general.user_messages_bytes_max));
     let (inputs, taken) = channel();
     let filter = Arc::new(Filter::new(&config.general));
-    let front = Front { site: Site { home: home.clone(), budget, filter }, inputs, monitors };
+    let site = Site { home: home.clone(), budget, filter, places: None };
+    let front = Front { site, inputs, monitors };
     match Cluster::of(home)? {
         None => front.serve_alone(begin, config, (signals, &taken)),
         Some(cluster) => front.serve_in(&cluster, begin, (signals, &taken)),
@@ -84,6 +86,8 @@ pub(super) struct Site {
     home: GridHome,
     budget: Arc<Budget>,
     filter: Arc<Filter>,
+    /// Where files are, on a cluster.
+    places: Option<Arc<Places>>,
 }
 
 /// What receives signals and connections for a controller.
@@ -117,12 +121,13 @@ impl Front {
 
     /// A controller of a cluster: once it leads, it opens the journal under its term.
     fn serve_in(
-        self,
+        mut self,
         cluster: &Cluster,
         begin: Begin,
         (signals, taken): (Signals, &Receiver<Input>),
     ) -> Result<()> {
         let seat = Seat::take(cluster, self.site.home.folder())?;
+        self.site.places = Some(Arc::new(Places::new(&seat.book)));
         let _ = std::fs::remove_file(self.site.home.door());
         self.obey(signals)?;
         let _presence = Presence::begin(&seat)?;
@@ -183,7 +188,8 @@ impl Front {
             Server::start(listen, metrics::pages(&self.inputs, &user, &controller.figures()))?;
         }
         let folder = self.site.home.folder();
-        controller.notify_as(folder.parent().unwrap_or(folder).display().to_string());
+        let grid = folder.parent().unwrap_or(folder).display().to_string();
+        controller.notify_as(grid, self.inputs.clone());
         let for_arrivals = self.inputs.clone();
         std::thread::Builder::new()
             .name("arrivals".to_owned())
@@ -251,7 +257,7 @@ fn open_journal(path: &Path) -> Result<RedbStore> {
 }
 
 /// What makes the settings of the file count, or why the old ones do.
-fn reread(Site { home, budget, filter }: &Site) -> Result<Input> {
+fn reread(Site { home, budget, filter, .. }: &Site) -> Result<Input> {
     let read = settings::read(home);
     match &read {
         Ok(config) => {

@@ -83,6 +83,8 @@ pub(super) fn check(image: &mut Image, disks: &[NamedDisk], ledger: &mut Ledger)
         contents.check_claims(claims, image, ledger)?;
     }
     contents.check_usage(image, ledger);
+    let is_there = |at| contents.holds(at) || contents.is_away(at);
+    image.snapshots.check(is_there, ledger);
     // The record that claimed an object may be what is damaged. After a crash, objects that nobody
     // claims are to be expected, so there it takes a sign of a lost record.
     // Numbers that were not to be used yet are one: the store is older than the disks.
@@ -95,6 +97,11 @@ impl Contents<'_> {
     fn holds(&self, at: ObjectRef) -> bool {
         let listed = self.listed.get(&at.disk);
         listed.is_some_and(|ids| ids.binary_search(&at.id).is_ok())
+    }
+
+    /// Whether the disk of an object was not given.
+    fn is_away(&self, at: ObjectRef) -> bool {
+        matches!(self.disks.get(&at.disk), Some(None)) && !self.removed.contains(&at.disk)
     }
 
     fn size(&self, at: ObjectRef) -> Result<Option<u64>> {
@@ -214,7 +221,8 @@ impl Contents<'_> {
         for (disk, ids) in &self.listed {
             for id in ids {
                 let at = ObjectRef { disk: *disk, id: *id };
-                if is_claimed(image, at) || self.adopted.contains(&at) {
+                let is_held = image.snapshots.hold(at);
+                if is_claimed(image, at) || is_held || self.adopted.contains(&at) {
                     continue;
                 }
                 match foreign.get(&at).and_then(|ino| image.nodes.get(ino)) {

@@ -21,6 +21,7 @@ use crate::record::{
     DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Record, Superblock, Usage, decode,
 };
 use crate::recovery::read_superblock;
+use crate::snapshot::{KeptCopy, SnapshotRecord};
 use crate::tasks::TaskRecord;
 
 /// Copies of a store that are kept before names run out.
@@ -59,6 +60,7 @@ pub fn check_file(
                 fileset: how.fileset,
                 filesets: how.filesets,
                 disks: how.disks,
+                stores: how.stores,
                 progress: &mut *how.progress,
             };
             report = check(&store, &disks, &mut looking)?;
@@ -144,6 +146,7 @@ pub fn restore(
             fileset: how.fileset,
             filesets: how.filesets,
             disks: how.disks,
+            stores: how.stores,
             progress: &mut *how.progress,
         };
         let report = check(&store, &disks, &mut repairing)?;
@@ -200,6 +203,7 @@ fn repair(
         fileset: how.fileset,
         filesets: how.filesets,
         disks: how.disks,
+        stores: how.stores,
         progress: &mut *how.progress,
     };
     report = check(&store, &disks, &mut repairing)?;
@@ -247,6 +251,8 @@ fn shown(range: &LostRange) -> String {
         Some(Key::Task(number)) => format!("task {number}"),
         Some(Key::Quota(subject)) => format!("the quota of {subject}"),
         Some(Key::Holding(subject)) => format!("what {subject} holds"),
+        Some(Key::Snapshot(number)) => format!("snapshot {number}"),
+        Some(Key::Kept(object, _)) => format!("the copy that snapshots keep of object {object}"),
         Some(Key::Superblock | Key::Term | Key::Usage) => "the superblock".to_owned(),
         None => key.map_or_else(
             || "the end".to_owned(),
@@ -336,6 +342,8 @@ impl Judge for Records {
             Some(Key::Task(_)) => may_be::<TaskRecord>(value),
             Some(Key::Quota(_)) => may_be::<QuotaRecord>(value),
             Some(Key::Holding(_)) => may_be::<Holding>(value),
+            Some(Key::Snapshot(_)) => may_be::<SnapshotRecord>(value),
+            Some(Key::Kept(..)) => may_be::<KeptCopy>(value),
             Some(Key::Inode(_)) => may_be::<InodeRecord>(value),
             Some(Key::Entry(..)) => may_be::<EntryRecord>(value),
             Some(Key::Xattr(..)) => true,

@@ -6,6 +6,7 @@ use forebay_base::hash::HashKey;
 use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId, Timestamp};
 use rustc_hash::FxHashMap;
 
+use super::snapshots::Snapshots;
 use crate::inode::MODE_BITS;
 use crate::quota::Subject;
 use crate::record::{FilesetRecord, InodeRecord, Kind, Layout, ObjectRef, Superblock, Usage};
@@ -125,6 +126,8 @@ pub(super) struct Image {
     /// Directories, each after its parent.
     pub order: Vec<Ino>,
     pub claims: Vec<Claim>,
+    /// Its snapshots.
+    pub snapshots: Snapshots,
     /// Objects that inodes of another kind than file refer to.
     pub foreign: Vec<(Ino, ObjectRef)>,
 }
@@ -147,6 +150,7 @@ impl Image {
             last_names: FxHashMap::default(),
             order: Vec::new(),
             claims: Vec::new(),
+            snapshots: Snapshots::default(),
             foreign: Vec::new(),
         }
     }

@@ -37,6 +37,7 @@ mod quotas;
 mod repair;
 pub mod report;
 mod scan;
+mod snapshots;
 mod tree;
 pub mod whole;
 
@@ -44,7 +45,7 @@ use std::sync::Arc;
 
 use forebay_base::FilesetId;
 use forebay_disk::Disk;
-use forebay_store::Store;
+use forebay_store::{Store, Stores};
 
 use self::plan::Ledger;
 pub use self::report::{Counts, Damage, Finding, Outcome, Report};
@@ -77,6 +78,8 @@ pub struct Options<'a> {
     pub disks: Option<&'a [DiskRecord]>,
     /// The filesets that have a store; for the check of the root fileset, which names them. `None`: not known.
     pub filesets: Option<&'a [StoredFileset]>,
+    /// All stores, for those of snapshots. `None`: a fileset that has snapshots is not repaired.
+    pub stores: Option<&'a dyn Stores>,
     /// Called with what is being done, for people.
     pub progress: &'a mut dyn FnMut(&str),
 }
@@ -158,6 +161,8 @@ fn run_pass(store: &dyn Store, disks: &[NamedDisk], options: &mut Options<'_>) -
     filesets::check_usage(&image, &mut ledger);
     quotas::check(&image, &mut ledger);
     filesets::check_native(&image, disks, &mut ledger);
+    progress("reading snapshots");
+    snapshots::Snapshots::look(&mut image, options.stores, &mut ledger)?;
     progress("checking objects");
     contents::check(&mut image, disks, &mut ledger)?;
     paths::tell(&image, store, &mut ledger)?;

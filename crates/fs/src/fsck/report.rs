@@ -79,6 +79,8 @@ pub enum Damage {
     ObjectShared,
     /// An object that no file claims.
     ObjectUnclaimed,
+    /// A snapshot has lost its store or objects, or cannot be read.
+    Snapshot,
 }
 
 impl Damage {

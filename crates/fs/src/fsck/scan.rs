@@ -11,6 +11,7 @@ use super::image::{Claim, Directory, Image, LIMIT_MAX, Node, is_target, make_nor
 use super::plan::{Edit, Fix, Ledger, Tier};
 use super::quotas;
 use super::report::{Damage, shown};
+use super::snapshots::Snapshots;
 use crate::acl::{self, Acl};
 use crate::error::{FsError, Result};
 use crate::key::{self, Key, Term};
@@ -123,6 +124,7 @@ pub(super) fn records(
     tasks(store, &image, ledger)?;
     disk_usage(store, &mut image, ledger)?;
     quotas::read_all(store, &mut image, ledger)?;
+    Snapshots::read_all(store, &mut image, ledger)?;
     progress("reading inodes");
     inodes(store, &mut image, ledger)?;
     progress("reading directories");
@@ -296,8 +298,10 @@ fn unknown_keys(store: &dyn Store, ledger: &mut Ledger) -> Result<()> {
         vec![key::HOLDING],
         vec![key::INODE],
         vec![key::TASK],
+        vec![key::SNAPSHOT],
         vec![key::DISK_USAGE],
         vec![key::QUOTA],
+        vec![key::KEPT],
         key::SUPERBLOCK.to_vec(),
         key::TERM.to_vec(),
         key::USAGE.to_vec(),
@@ -334,7 +338,9 @@ fn check_limits(image: &Image, ledger: &mut Ledger) {
     let superblock = &image.superblock;
     let inos = image.nodes.keys().chain(&image.missing).map(|ino| ino.local()).max().unwrap_or(0);
     let claimed = image.claims.iter().map(|claim| claim.at.id);
-    let own = claimed.filter(|id| image.can_be_object(*id));
+    let own = claimed
+        .chain(image.snapshots.copies().map(|at| at.id))
+        .filter(|id| image.can_be_object(*id));
     let objects = own.map(|id| id.local()).max().unwrap_or(0);
     let mut fixed = superblock.clone();
     let mut check = |what: &str, limit: &mut u64, highest: u64| {

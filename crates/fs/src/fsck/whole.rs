@@ -94,6 +94,7 @@ pub fn check_all<E: From<crate::error::FsError>>(
             fileset: Some(stored.id),
             filesets: Some(&filesets),
             disks: disks.as_deref(),
+            stores: Some(stores),
             progress: &mut progress,
         };
         let report = check(stored.id, &mut how)?;

@@ -3,9 +3,7 @@
 //! All of it is in the daemon, bounded by [`COST_MAX`]. What was granted is used while the owner vouches for it; the word is
 //! asked for when something is wanted that it has lapsed for.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_base::{Clock, Ino};
@@ -17,80 +15,33 @@ use forebay_disk::ObjectAttributes;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+use super::inode::{COST_OF_ONE, KeptInode, Unchanged, as_written, cost_of_xattr};
 use super::names::{AllNames, Misses, NAMES_MAX, NameChange};
-use super::{Granted, Item, Touched, settings};
-use crate::attributes::Attributes;
+use super::{Granted, Item, Learned, Touched, Traffic, settings};
+use crate::attributes::{Attributes, KeepName};
 use crate::ops::DirectoryItem;
 use crate::record::{Kind, ObjectRef};
-use crate::remote::NearFiles;
+use crate::remote::{Lent, NearFiles};
 
 /// Memory that all this may take for one fileset, as it is reckoned here, in bytes. Beyond it everything is forgotten.
 const COST_MAX: usize = 64 << 20;
-/// What an inode or a name costs beside its bytes.
-const COST_OF_ONE: usize = 300;
+/// Size of the largest file whose content is kept, in bytes.
+const BYTES_MAX: usize = 64 << 10;
+/// The kernel asks for it at the first write of each file; no new file has it.
+const NO_CAPABILITIES: &[u8] = b"security.capability";
 /// How long an owner that does not vouch now is not asked again, and one that grants nothing at all.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 const NEVER_PAUSE: Duration = Duration::from_secs(10);
 
-/// What is kept of an inode.
-#[derive(Default)]
-struct KeptInode {
-    attributes: Option<Attributes>,
-    /// Where its object lies, if this node may go there itself.
-    home: Option<ObjectRef>,
-    /// This node alone writes it, on a disk of its own: how the object was when the attributes were told. Size and times are
-    /// those of the object.
-    own: Option<ObjectAttributes>,
-    /// `None` for one that it does not have.
-    xattrs: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    xattr_names: Option<Vec<u8>>,
-    link: Option<Vec<u8>>,
-    listing: Option<Arc<Vec<DirectoryItem>>>,
-    names: Option<AllNames>,
-    cost: usize,
-}
-
-impl KeptInode {
-    /// The attributes as they are now.
-    fn shown(&self, ino: Ino, near: &NearFiles) -> Option<Attributes> {
-        let attributes = self.attributes?;
-        let Some(before) = self.own else { return Some(attributes) };
-        Some(as_written(attributes, before, near.look_open(ino)?.attributes))
-    }
-}
-
-/// Attributes of a file whose object has become another one, as its owner shows them.
-fn as_written(
-    attributes: Attributes,
-    before: ObjectAttributes,
-    now: ObjectAttributes,
-) -> Attributes {
-    let (size, allocated_bytes) = (now.size, now.allocated_bytes);
-    let mut shown = Attributes { size, allocated_bytes, ..attributes };
-    if now.modified != before.modified || now.size != before.size {
-        shown.modified = now.modified;
-        shown.changed = shown.changed.max(now.modified);
-    }
-    shown
-}
-
-/// What an answer says.
-pub(crate) enum Learned {
-    /// What a name leads to, with the attributes if it is of this fileset.
-    Name(Ino, Vec<u8>, Option<(Ino, Option<Attributes>)>),
-    Attributes(Attributes),
-    /// What became of a change of names, and how the directory is. If it `continues`, nobody else has changed a name of it.
-    Change {
-        change: NameChange,
-        directory: Option<(GrantNumber, Attributes)>,
-        continues: bool,
-        /// A file that was made, and how its object was that this node has made.
-        file: Option<(Attributes, ObjectAttributes)>,
-    },
-    Xattr(Ino, Vec<u8>, Option<Vec<u8>>),
-    XattrNames(Ino, Vec<u8>),
-    Link(Ino, Vec<u8>),
-    Listing(Ino, Arc<Vec<DirectoryItem>>),
+/// What a name leads to, as far as the kernel may keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// Nothing.
+    Absent,
+    /// An inode of this fileset.
+    Here(Attributes),
+    /// An inode of another one.
+    Elsewhere(Ino),
 }
 
 /// What became of a look.
@@ -118,25 +69,7 @@ struct State {
     misses: Misses,
     /// How often the kernel was told of an inode without the owner's knowledge.
     untold: FxHashMap<Ino, u64>,
-}
-
-/// Requests for files of one other node.
-#[derive(Default)]
-pub(crate) struct Traffic {
-    calls: AtomicU64,
-    hits: AtomicU64,
-}
-
-impl Traffic {
-    /// Those that were sent.
-    pub fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
-    }
-
-    /// Those that were answered from what is cached here.
-    pub fn hits(&self) -> u64 {
-        self.hits.load(Ordering::Relaxed)
-    }
+    next_stamp: u64,
 }
 
 /// What this node caches of a fileset of another node.
@@ -146,18 +79,26 @@ pub(crate) struct Kept {
     state: Mutex<State>,
     /// Objects that are open here.
     near: Arc<NearFiles>,
+    /// What the kernel may keep of all this.
+    pub lent: Arc<Lent>,
     /// Held by whoever asks the owner to vouch.
     pub asking: Mutex<()>,
     traffic: Arc<Traffic>,
 }
 
 impl Kept {
-    pub fn new(clock: &Arc<dyn Clock>, traffic: &Arc<Traffic>, near: &Arc<NearFiles>) -> Kept {
+    pub fn new(
+        clock: &Arc<dyn Clock>,
+        traffic: &Arc<Traffic>,
+        near: &Arc<NearFiles>,
+        lent: &Arc<Lent>,
+    ) -> Kept {
         Kept {
             clock: Arc::clone(clock),
             drift: settings().clock_drift,
             state: Mutex::default(),
             near: Arc::clone(near),
+            lent: Arc::clone(lent),
             asking: Mutex::default(),
             traffic: Arc::clone(traffic),
         }
@@ -169,7 +110,7 @@ impl Kept {
 
     /// A request is sent to the owner. Returns the latest grant that was heard of.
     pub fn sending(&self) -> GrantNumber {
-        self.traffic.calls.fetch_add(1, Ordering::Relaxed);
+        self.traffic.called();
         self.state.lock().seen
     }
 
@@ -180,6 +121,7 @@ impl Kept {
         item: &Item,
         find: impl FnOnce(&mut State, Moment) -> Looked<T>,
     ) -> Looked<T> {
+        let _look = self.lent.look();
         let mut state = self.state.lock();
         let now = self.now();
         let looked = match find(&mut state, now) {
@@ -187,7 +129,7 @@ impl Kept {
             looked => looked,
         };
         if matches!(looked, Looked::Kept(_)) {
-            self.traffic.hits.fetch_add(1, Ordering::Relaxed);
+            self.traffic.hit();
         }
         looked
     }
@@ -199,65 +141,112 @@ impl Kept {
         })
     }
 
-    /// What a name leads to: an inode of another fileset comes without attributes. The kernel is told of one of this
-    /// fileset, and of one that is listed.
-    pub fn name(&self, parent: Ino, name: &[u8]) -> Looked<Option<(Ino, Option<Attributes>)>> {
+    /// What a name leads to. The kernel is told of an inode of this fileset.
+    pub fn name(&self, parent: Ino, name: &[u8]) -> Looked<Named> {
         let entry = Item::Entry(parent, name.into());
         let is_absent = self.look(&Item::Attributes(parent), |state, _| state.lacks(parent, name));
         if matches!(is_absent, Looked::Kept(())) {
-            return Looked::Kept(None);
+            return Looked::Kept(Named::Absent);
         }
         self.look(&entry, |state, now| {
             let known = state.names.get(&parent).and_then(|names| names.get(name)).copied();
-            match known {
-                None => Looked::Unknown,
+            let Some(leads_to) = known else { return Looked::Unknown };
+            if !state.cache.may_use(&entry, now) {
                 // Nothing is counted then.
-                Some(_) if !state.cache.may_use(&entry, now) => Looked::Lapsed,
-                Some(None) => Looked::Kept(None),
-                Some(Some(ino)) if ino.fileset() != parent.fileset() => {
-                    Looked::Kept(Some((ino, None)))
+                return Looked::Lapsed;
+            }
+            let until = state.cache.vouched_until();
+            let Some(ino) = leads_to else {
+                self.lent.lend_absence(&entry, until, now);
+                return Looked::Kept(Named::Absent);
+            };
+            if ino.fileset() != parent.fileset() {
+                return Looked::Kept(Named::Elsewhere(ino));
+            }
+            match state.told(ino, now, self) {
+                Looked::Kept(attributes) => {
+                    let is_lent = self.lent.lend(&entry, until, now);
+                    let name = if is_lent { KeepName::AsSet } else { KeepName::Never };
+                    Looked::Kept(Named::Here(Attributes { name, ..attributes }))
                 }
-                Some(Some(ino)) => match state.attributes(ino, now, &self.near) {
-                    Looked::Kept(attributes) => {
-                        *state.untold.entry(ino).or_default() += 1;
-                        Looked::Kept(Some((ino, Some(attributes))))
-                    }
-                    Looked::Lapsed => Looked::Lapsed,
-                    Looked::Unknown => Looked::Unknown,
-                },
+                Looked::Lapsed => Looked::Lapsed,
+                Looked::Unknown => Looked::Unknown,
             }
         })
     }
 
+    /// Lends a name that leads into another fileset, if it is kept and may be used.
+    pub fn lend_name(&self, parent: Ino, name: &[u8]) -> bool {
+        let entry = Item::Entry(parent, name.into());
+        let looked = self.look(&entry, |state, now| {
+            let is_known = state.names.get(&parent).is_some_and(|names| names.contains_key(name));
+            let may_use = is_known && state.cache.may_use(&entry, now);
+            let until = state.cache.vouched_until();
+            Looked::Kept(may_use && self.lent.lend(&entry, until, now))
+        });
+        looked == Looked::Kept(true)
+    }
+
+    /// Attributes, for a kernel that knows the inode.
     pub fn attributes(&self, ino: Ino) -> Looked<Attributes> {
-        self.look_at_inode(ino, |kept| kept.shown(ino, &self.near))
+        self.look(&Item::Attributes(ino), |state, now| {
+            let found = state.attributes(ino, now, &self.near);
+            if let Some(kept) = state.inodes.get_mut(&ino) {
+                kept.is_told = true;
+            }
+            state.lend(found, now, &self.lent)
+        })
     }
 
     /// As [`Kept::attributes`], of an inode that a name leads to. The kernel is told of it.
     pub fn told_attributes(&self, ino: Ino) -> Looked<Attributes> {
-        self.look(&Item::Attributes(ino), |state, now| {
-            let found = state.attributes(ino, now, &self.near);
-            if matches!(found, Looked::Kept(_)) {
-                *state.untold.entry(ino).or_default() += 1;
-            }
-            found
-        })
+        self.look(&Item::Attributes(ino), |state, now| state.told(ino, now, self))
     }
 
-    /// Opens a file by what was granted of it: `note` is told where its object lies, and no recall comes in between.
+    /// Opens a file by what was granted of it: `note` is told where its object lies, unless its content is kept, and no recall comes
+    /// in between.
     pub fn open_granted<T>(
         &self,
         ino: Ino,
-        note: impl FnOnce(ObjectRef) -> Option<T>,
+        note: impl FnOnce(Option<ObjectRef>) -> Option<T>,
     ) -> Looked<T> {
         self.look(&Item::Attributes(ino), |state, now| {
             let kept = state.inodes.get(&ino).filter(|kept| kept.attributes.is_some());
-            let Some(at) = kept.and_then(|kept| kept.home) else { return Looked::Unknown };
+            let is_reached = |kept: &&KeptInode| kept.home.is_some() || kept.bytes.is_some();
+            let Some(at) = kept.filter(is_reached).map(|kept| kept.home) else {
+                return Looked::Unknown;
+            };
             if !state.cache.may_use(&Item::Attributes(ino), now) {
                 return Looked::Lapsed;
             }
             note(at).map_or(Looked::Unknown, Looked::Kept)
         })
+    }
+
+    /// The whole content of a small file.
+    pub fn bytes(&self, ino: Ino) -> Looked<Arc<[u8]>> {
+        self.look_at_inode(ino, |kept| kept.bytes.clone())
+    }
+
+    /// The size of a file whose whole content is worth keeping, and what [`Kept::keep_bytes`] is to be told.
+    pub fn wants_bytes(&self, ino: Ino) -> Option<(usize, u64)> {
+        let state = self.state.lock();
+        let kept = state.inodes.get(&ino)?;
+        let size = usize::try_from(kept.attributes?.size).ok()?;
+        let is_small = size > 0 && size <= BYTES_MAX && kept.bytes.is_none() && kept.own.is_none();
+        let may_use = state.cache.may_use(&Item::Attributes(ino), self.now());
+        (is_small && may_use).then_some((size, kept.stamp))
+    }
+
+    /// Keeps the content of a file that was read, unless anything of it was taken back since.
+    pub fn keep_bytes(&self, ino: Ino, stamp: u64, bytes: &[u8]) {
+        let mut state = self.state.lock();
+        let is_same = |kept: &&KeptInode| kept.stamp == stamp && kept.bytes.is_none();
+        let is_granted = state.cache.holds(&Item::Attributes(ino));
+        if is_granted && state.inodes.get(&ino).filter(is_same).is_some() {
+            state.keep(ino, bytes.len(), |kept| kept.bytes = Some(bytes.into()));
+            state.bound();
+        }
     }
 
     /// A name was missing. Whether the directory is to be listed, so that nobody need ask for others.
@@ -285,11 +274,11 @@ impl Kept {
 
     /// The value of an extended attribute; `None` if there is none.
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Looked<Option<Vec<u8>>> {
-        self.look_at_inode(ino, |kept| kept.xattrs.get(name).cloned())
+        self.look_at_inode(ino, |kept| kept.xattrs.values.get(name).cloned())
     }
 
     pub fn xattr_names(&self, ino: Ino) -> Looked<Vec<u8>> {
-        self.look_at_inode(ino, |kept| kept.xattr_names.clone())
+        self.look_at_inode(ino, |kept| kept.xattrs.names.clone())
     }
 
     pub fn link(&self, ino: Ino) -> Looked<Vec<u8>> {
@@ -314,10 +303,12 @@ impl Kept {
         // They may have been recalled, and nobody may vouch for them: then none come back with the answer.
         let is_granted = |item: &&Item| state.cache.holds(item);
         let granted: Vec<Item> = items.iter().filter(is_granted).cloned().collect();
-        let names = state.take_names(&granted);
+        let before = state.take_unchanged(&granted);
         let ticket = state.cache.changing(&items);
         state.drop_values(&items);
-        OwnChange { kept: self, items, ticket: Some(ticket), names }
+        drop(state);
+        self.lent.changing(directories_of(&items), &touched.inodes);
+        OwnChange { kept: self, items, ticket: Some(ticket), before }
     }
 
     // --- the owner's word ---
@@ -354,12 +345,12 @@ impl Kept {
         }
     }
 
-    /// The owner takes items back. They are not used from now on.
+    /// The owner takes items back. They are not used here from now on, nor lent to the kernel; what is lent already is to be
+    /// taken back ([`Lent::take_back`]) before the recall is answered.
     pub fn recalled(&self, recall: RecallNumber, items: Vec<Item>) {
         let mut state = self.state.lock();
         state.drop_values(&items);
         let _ = state.cache.recall(recall, items);
-        // The kernel has been given no timeouts: there is nothing to wait for.
         let _ = state.cache.invalidated(recall);
     }
 
@@ -415,60 +406,14 @@ impl Drop for Asking<'_> {
     }
 }
 
-impl Learned {
-    /// The grant of the directory in which a name was changed.
-    fn directory(&self) -> Option<(Item, GrantNumber)> {
-        match self {
-            Learned::Change { directory, .. } => {
-                directory.map(|(number, found)| (Item::Attributes(found.ino), number))
-            }
-            Learned::Name(..)
-            | Learned::Attributes(_)
-            | Learned::Xattr(..)
-            | Learned::XattrNames(..)
-            | Learned::Link(..)
-            | Learned::Listing(..) => None,
-        }
-    }
-
-    fn grants_directory(&self) -> bool {
-        self.directory().is_some()
-    }
-
-    /// The name and the inode that it is about.
-    fn items(&self) -> (Option<Item>, Option<Item>) {
-        match self {
-            Learned::Name(parent, name, target) => {
-                let entry = Item::Entry(*parent, name.as_slice().into());
-                let known = target.filter(|(_, attributes)| attributes.is_some());
-                (Some(entry), known.map(|(ino, _)| Item::Attributes(ino)))
-            }
-            Learned::Attributes(attributes) => (None, Some(Item::Attributes(attributes.ino))),
-            Learned::Change { change, file, .. } => {
-                let entry = match change {
-                    NameChange::Made(parent, name, _) => {
-                        Some(Item::Entry(*parent, name.as_slice().into()))
-                    }
-                    NameChange::Removed(..) | NameChange::Moved { .. } => None,
-                };
-                (entry, file.map(|(file, _)| Item::Attributes(file.ino)))
-            }
-            Learned::Xattr(ino, ..)
-            | Learned::XattrNames(ino, _)
-            | Learned::Link(ino, _)
-            | Learned::Listing(ino, _) => (None, Some(Item::Attributes(*ino))),
-        }
-    }
-}
-
 /// A change of this node's own that is under way.
 pub(crate) struct OwnChange<'a> {
     kept: &'a Kept,
     items: Vec<Item>,
     /// `None` once it has an answer.
     ticket: Option<Ticket>,
-    /// All names of the directories, as they were before.
-    names: Vec<(Ino, AllNames)>,
+    /// What is known of the directories, as they were before.
+    before: Vec<(Ino, Unchanged)>,
 }
 
 impl OwnChange<'_> {
@@ -483,7 +428,7 @@ impl OwnChange<'_> {
         };
         let used = state.cache.changed(ticket, &self.items, grants.unwrap_or_default());
         if !used.is_empty() {
-            state.put_names_back(std::mem::take(&mut self.names), &learned, &used);
+            state.put_back(std::mem::take(&mut self.before), &learned, &used);
             state.learn(&used, learned, granted.home);
         }
     }
@@ -495,7 +440,16 @@ impl Drop for OwnChange<'_> {
             let mut state = self.kept.state.lock();
             let _ = state.cache.changed(ticket, &self.items, Vec::new());
         }
+        self.kept.lent.changed(directories_of(&self.items));
     }
+}
+
+/// The directories of names, one for each name.
+fn directories_of(items: &[Item]) -> impl Iterator<Item = Ino> {
+    items.iter().filter_map(|item| match item {
+        Item::Entry(parent, _) => Some(*parent),
+        Item::Attributes(_) => None,
+    })
 }
 
 impl State {
@@ -524,6 +478,34 @@ impl State {
         if may_use { Looked::Kept(attributes) } else { Looked::Lapsed }
     }
 
+    /// Attributes as the kernel is told them, which may keep them for a while.
+    fn lend(&self, found: Looked<Attributes>, now: Moment, lent: &Lent) -> Looked<Attributes> {
+        let Looked::Kept(found) = found else { return found };
+        // A mapping changes a file that is written here without a word to the kernel.
+        let is_written = self.inodes.get(&found.ino).is_some_and(|kept| kept.own.is_some());
+        let item = Item::Attributes(found.ino);
+        let may_lend = found.cacheable && !is_written;
+        let cacheable = may_lend && lent.lend(&item, self.cache.vouched_until(), now);
+        Looked::Kept(Attributes { cacheable, name: KeepName::Never, ..found })
+    }
+
+    /// As [`State::lend`], of an inode of which the kernel is told. It may keep the attributes if it knew the inode already.
+    fn told(&mut self, ino: Ino, now: Moment, kept: &Kept) -> Looked<Attributes> {
+        let found = self.attributes(ino, now, &kept.near);
+        if !matches!(found, Looked::Kept(_)) {
+            return found;
+        }
+        *self.untold.entry(ino).or_default() += 1;
+        let was_told =
+            self.inodes.get_mut(&ino).is_some_and(|it| std::mem::replace(&mut it.is_told, true));
+        match found {
+            Looked::Kept(found) if !was_told => {
+                Looked::Kept(Attributes { cacheable: false, name: KeepName::Never, ..found })
+            }
+            found => self.lend(found, now, &kept.lent),
+        }
+    }
+
     /// Whether all names of a directory are known, and this is none of them.
     fn lacks(&mut self, parent: Ino, name: &[u8]) -> Looked<()> {
         let Some(kept) = self.inodes.get_mut(&parent) else { return Looked::Unknown };
@@ -539,33 +521,32 @@ impl State {
         if is_absent { Looked::Kept(()) } else { Looked::Unknown }
     }
 
-    /// Takes the names of directories that are about to be changed.
-    fn take_names(&mut self, items: &[Item]) -> Vec<(Ino, AllNames)> {
-        let of = |item: &Item| match item {
-            Item::Attributes(ino) => Some(*ino),
-            Item::Entry(..) => None,
-        };
+    /// Takes what a change of names may leave as it is.
+    fn take_unchanged(&mut self, items: &[Item]) -> Vec<(Ino, Unchanged)> {
         let mut taken = Vec::new();
-        for ino in items.iter().filter_map(of) {
-            // What is listed is as good.
-            let _ = self.lacks(ino, b"");
-            let Some(all) = self.inodes.get_mut(&ino).and_then(|kept| kept.names.take()) else {
-                continue;
-            };
-            taken.push((ino, all));
+        for item in items {
+            let Item::Attributes(ino) = item else { continue };
+            // What is listed is as good as all names.
+            let _ = self.lacks(*ino, b"");
+            let Some(kept) = self.inodes.get_mut(ino) else { continue };
+            let (names, xattrs) = (kept.names.take(), std::mem::take(&mut kept.xattrs));
+            taken.push((*ino, Unchanged { names, xattrs }));
         }
         taken
     }
 
-    /// Puts them back as they are after the change.
-    fn put_names_back(&mut self, taken: Vec<(Ino, AllNames)>, learned: &Learned, used: &[Item]) {
-        let Learned::Change { change, continues: true, .. } = learned else { return };
-        for (ino, all) in taken {
-            if !used.contains(&Item::Attributes(ino)) {
+    /// Puts it back as it is after the change.
+    fn put_back(&mut self, taken: Vec<(Ino, Unchanged)>, learned: &Learned, used: &[Item]) {
+        let Learned::Change { change, continues: true, directory, .. } = learned else { return };
+        for (ino, Unchanged { names, xattrs }) in taken {
+            let is_it = directory.is_some_and(|(_, found)| found.ino == ino);
+            if !is_it || !used.contains(&Item::Attributes(ino)) {
                 continue;
             }
-            let Some(all) = all.after(change, ino) else { continue };
-            self.keep(ino, all.cost(), |kept| kept.names = Some(all));
+            self.keep(ino, xattrs.cost(), |kept| kept.xattrs = xattrs);
+            if let Some(all) = names.and_then(|all| all.after(change, ino)) {
+                self.keep(ino, all.cost(), |kept| kept.names = Some(all));
+            }
         }
     }
 
@@ -637,15 +618,18 @@ impl State {
                     && used.contains(&Item::Attributes(attributes.ino))
                 {
                     self.keep_attributes(attributes, home);
-                    self.keep(attributes.ino, 0, |kept| kept.own = Some(object));
+                    self.keep(attributes.ino, NO_CAPABILITIES.len() + COST_OF_ONE, |kept| {
+                        (kept.own, kept.is_told) = (Some(object), true);
+                        kept.xattrs.values.insert(NO_CAPABILITIES.to_vec(), None);
+                    });
                 }
             }
             Learned::Xattr(ino, name, value) => {
-                let cost = name.len() + value.as_ref().map_or(0, Vec::len) + COST_OF_ONE;
-                self.keep(ino, cost, |kept| drop(kept.xattrs.insert(name, value)));
+                let cost = cost_of_xattr(&name, value.as_deref());
+                self.keep(ino, cost, |kept| drop(kept.xattrs.values.insert(name, value)));
             }
             Learned::XattrNames(ino, names) => {
-                self.keep(ino, names.len(), |kept| kept.xattr_names = Some(names));
+                self.keep(ino, names.len(), |kept| kept.xattrs.names = Some(names));
             }
             Learned::Link(ino, target) => {
                 self.keep(ino, target.len(), |kept| kept.link = Some(target));
@@ -656,6 +640,11 @@ impl State {
                 self.keep(ino, cost, |kept| kept.listing = Some(items));
             }
         }
+        self.bound();
+    }
+
+    /// Forgets everything if it takes too much memory.
+    fn bound(&mut self) {
         if self.cost > COST_MAX {
             let held: Vec<Item> = self.inodes.keys().map(|ino| Item::Attributes(*ino)).collect();
             let _ = self.cache.forget(held);
@@ -679,6 +668,10 @@ impl State {
         let is_new = !self.inodes.contains_key(&ino);
         let cost = cost + if is_new { COST_OF_ONE } else { 0 };
         let kept = self.inodes.entry(ino).or_default();
+        if is_new {
+            self.next_stamp += 1;
+            kept.stamp = self.next_stamp;
+        }
         put(kept);
         kept.cost += cost;
         self.cost += cost;

@@ -7,8 +7,8 @@
 //!   recalls the items that it touches from all other nodes, without a lock and without a way to the owner
 //!   (`Route`) held, and passes the gate afterwards. Changes of one name follow each other, because
 //!   what the name leads to is touched as well.
-//! - **The client** keeps what it was granted in the daemon, and uses it while the owner vouches for it. Its kernel gets
-//!   timeouts of zero: it asks the daemon each time, and a recall is answered at once, whatever the kernel is doing.
+//! - **The client** keeps what it was granted in the daemon, and uses it while the owner vouches for it. It lends it to its
+//!   kernel for a moment at a time, and takes that back before it answers a recall (`remote/lent.rs`).
 //! - **A client that does not answer a recall** is not waited for once the owner's word for it has lapsed: all that it was granted
 //!   in this fileset is void then (`Granted::term`). It keeps its files and locks.
 //! - A file that anybody has open for writing is not granted.
@@ -18,10 +18,13 @@
 //!
 //! **What survives a crash**: nothing. An owner that starts again within its lease waits until what it vouched for has lapsed.
 
+mod inode;
 mod kept;
+mod learned;
 mod names;
 mod owner;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_base::{ClientId, FilesetId, Ino};
@@ -32,7 +35,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::ObjectRef;
 
-pub(crate) use kept::{Kept, Learned, Looked, OwnChange, Traffic};
+pub(crate) use kept::{Kept, Looked, Named, OwnChange};
+pub(crate) use learned::Learned;
 pub(crate) use names::{NAMES_MAX, NameChange};
 pub(crate) use owner::{Changer, Changing, Granting};
 
@@ -53,10 +57,20 @@ pub(crate) struct Granted {
     pub term: u64,
 }
 
+/// Why items are recalled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Why {
+    /// The fileset is handed over, or there are too many grants: a name still leads where it led.
+    Release,
+    /// They are about to change.
+    Change,
+}
+
 /// What an owner asks of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Recall {
     pub fileset: FilesetId,
+    pub why: Why,
     pub recalls: Vec<(RecallNumber, Vec<Item>)>,
 }
 
@@ -116,6 +130,33 @@ pub struct GrantFigures {
     pub recalls: u64,
     /// How often all of its grants in a fileset were void because it did not answer a recall in time.
     pub evictions: u64,
+}
+
+/// Requests for files of one other node.
+#[derive(Default)]
+pub(crate) struct Traffic {
+    calls: AtomicU64,
+    hits: AtomicU64,
+}
+
+impl Traffic {
+    pub(super) fn called(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn hit(&self) {
+        self.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Those that were sent.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Those that were answered from what is cached here.
+    pub fn hits(&self) -> u64 {
+        self.hits.load(Ordering::Relaxed)
+    }
 }
 
 /// Times and bounds of grants.

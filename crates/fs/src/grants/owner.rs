@@ -13,7 +13,7 @@ use forebay_cluster::grants::{ChangeNumber, GrantNumber, Grants, RecallNumber};
 use forebay_cluster::{Moment, Settings};
 use parking_lot::{Condvar, Mutex};
 
-use super::{GrantFigures, Granted, Item, NOBODY, Recall, Touched, settings};
+use super::{GrantFigures, Granted, Item, NOBODY, Recall, Touched, Why, settings};
 use crate::gate::Lease;
 use crate::namespace::Cluster;
 use crate::remote::wire::encode;
@@ -77,6 +77,8 @@ struct Client {
     evictions: u64,
     /// Recalls that its thread has not taken.
     outbox: Vec<(RecallNumber, Vec<Item>)>,
+    /// Why the most important of them was sent.
+    why: Why,
     has_thread: bool,
 }
 
@@ -90,6 +92,7 @@ impl Client {
             recalls: 0,
             evictions: 0,
             outbox: Vec::new(),
+            why: Why::Release,
             has_thread: false,
         }
     }
@@ -137,7 +140,7 @@ impl Changing {
         let (now, mut effects) = (granting.now(), Vec::new());
         let item = Item::Attributes(ino);
         let granted = table.grants.applied_by(change, (self.by, &item), now, &mut effects);
-        granting.carry_out(&mut table, effects);
+        granting.carry_out(&mut table, effects, Why::Release);
         granting.step(&mut table, Event::Tick);
         granted.map(|(number, is_latest)| (number, is_latest && self.had.contains(&ino)))
     }
@@ -251,7 +254,7 @@ impl Granting {
         }
         let (now, mut effects) = (self.now(), Vec::new());
         let number = table.grants.grant(client, item, now, &mut effects);
-        self.carry_out(&mut table, effects);
+        self.carry_out(&mut table, effects, Why::Release);
         number
     }
 
@@ -379,8 +382,9 @@ impl Granting {
 
     fn step(self: &Arc<Self>, table: &mut Table, event: Event) {
         let now = self.now();
+        let why = if matches!(event, Event::Settle(_)) { Why::Release } else { Why::Change };
         let effects = table.grants.step(event, now);
-        self.carry_out(table, effects);
+        self.carry_out(table, effects, why);
         let due: Vec<ClientId> = table
             .clients
             .iter()
@@ -398,15 +402,15 @@ impl Granting {
                 _ => drop(table.clients.remove(&client)),
             }
             let effects = table.grants.step(Event::Dropped(client), now);
-            self.carry_out(table, effects);
+            self.carry_out(table, effects, Why::Change);
         }
     }
 
-    fn carry_out(self: &Arc<Self>, table: &mut Table, effects: Vec<Effect>) {
+    fn carry_out(self: &Arc<Self>, table: &mut Table, effects: Vec<Effect>, why: Why) {
         for effect in effects {
             match effect {
                 Effect::Recall { client, recall, items } => {
-                    self.send(table, client, recall, items);
+                    self.send(table, client, (recall, items), why);
                 }
                 Effect::Apply(change) => {
                     table.ready.insert(change);
@@ -432,12 +436,13 @@ impl Granting {
         self: &Arc<Self>,
         table: &mut Table,
         client: ClientId,
-        recall: RecallNumber,
-        items: Vec<Item>,
+        recall: (RecallNumber, Vec<Item>),
+        why: Why,
     ) {
         let known = table.client(client);
-        known.recalls += items.len() as u64;
-        known.outbox.push((recall, items));
+        known.recalls += recall.1.len() as u64;
+        known.outbox.push(recall);
+        known.why = known.why.max(why);
         if known.has_thread {
             self.mail.notify_all();
             return;
@@ -459,6 +464,7 @@ impl Granting {
         loop {
             let Some(known) = table.clients.get_mut(&client) else { return };
             let recalls = std::mem::take(&mut known.outbox);
+            let why = std::mem::replace(&mut known.why, Why::Release);
             if recalls.is_empty() {
                 let waited = self.clock.instant().saturating_duration_since(since);
                 if waited >= IDLE || self.mail.wait_for(&mut table, IDLE).timed_out() {
@@ -473,7 +479,7 @@ impl Granting {
                 continue;
             }
             drop(table);
-            let is_acknowledged = self.call(client, recalls.clone());
+            let is_acknowledged = self.call(client, recalls.clone(), why);
             table = self.table.lock();
             if is_acknowledged {
                 for (recall, _) in recalls {
@@ -484,15 +490,16 @@ impl Granting {
             {
                 // Until its session goes on, or what it was granted is void.
                 known.outbox.extend(recalls);
+                known.why = known.why.max(why);
                 self.mail.wait_for(&mut table, RETRY);
             }
             since = self.clock.instant();
         }
     }
 
-    fn call(&self, client: ClientId, recalls: Vec<(RecallNumber, Vec<Item>)>) -> bool {
+    fn call(&self, client: ClientId, recalls: Vec<(RecallNumber, Vec<Item>)>, why: Why) -> bool {
         let Some(channel) = self.cluster.cache_of(client.node) else { return false };
-        let head = encode(&Recall { fileset: self.fileset, recalls });
+        let head = encode(&Recall { fileset: self.fileset, why, recalls });
         match channel.call(Message { head, payload: Vec::new() }) {
             Ok(_) => true,
             Err(error) => {

@@ -179,7 +179,12 @@ impl Namespace {
             }
             self.others_unswept.store(!all_opened, Ordering::Release);
         }
-        first_error(self.partitions().iter().map(|partition| partition.sweep()))
+        first_error(self.partitions().iter().map(|partition| {
+            if self.cluster.is_none() {
+                partition.finish_snapshots()?;
+            }
+            partition.sweep()
+        }))
     }
 
     /// As [`Namespace::sweep`], of one fileset, which is opened for it. Others may be swept at the same time.

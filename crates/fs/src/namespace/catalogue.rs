@@ -254,6 +254,11 @@ impl Catalogue {
         (1..u16::MAX).map(FilesetId).filter(is_free).map(unused).find(has_numbers)
     }
 
+    /// Whether a fileset that is gone had that number.
+    pub fn was_one(&self, id: FilesetId) -> bool {
+        self.gone.lock().contains_key(&id)
+    }
+
     /// Adds a fileset.
     pub fn add(&self, id: FilesetId, settings: FilesetSettings) {
         self.filesets.write().insert(id, Arc::new(Fileset::new(id, settings)));

@@ -22,9 +22,10 @@ use crate::grants::{Kept, Traffic};
 use crate::owner::{Owner, Route};
 use crate::partition::Partition;
 use crate::record::{DiskRecord, Usage, decode};
-use crate::remote::{NearFiles, OpenFiles, RemoteOwner, Request, Whole};
+use crate::remote::{Lent, NearFiles, OpenFiles, RemoteOwner, Request, Whole};
 use crate::settings::LockChoice;
 use crate::stale::Stale;
+use crate::untold::Telling;
 
 /// Who owns a fileset.
 #[derive(Clone)]
@@ -81,6 +82,8 @@ pub trait KernelCache: Send + Sync {
     fn forget_attributes(&self, ino: Ino);
     /// Forget what is known of a name.
     fn forget_entry(&self, parent: Ino, name: &[u8]);
+    /// Ask again for a name that leads where it led; what is mounted or in use below it stays.
+    fn ask_again_for_entry(&self, parent: Ino, name: &[u8]);
     /// Forget the listing of a directory.
     fn forget_listing(&self, ino: Ino);
     /// Whether it still asks: the file system is mounted.
@@ -111,6 +114,8 @@ pub(super) struct Membership {
     pub(super) released: Mutex<HashSet<FilesetId>>,
     open_files: Mutex<HashMap<FilesetId, Arc<OpenFiles>>>,
     pub(super) near: Arc<NearFiles>,
+    /// What the kernel may keep of filesets of other nodes.
+    pub(super) lent: Arc<Lent>,
     /// Requests to other nodes.
     pub(super) traffic: Mutex<BTreeMap<NodeId, Arc<Traffic>>>,
 }
@@ -124,6 +129,7 @@ impl Membership {
             released: Mutex::default(),
             open_files: Mutex::default(),
             near: Arc::default(),
+            lent: Arc::default(),
             traffic: Mutex::default(),
         }
     }
@@ -163,7 +169,7 @@ impl Membership {
         let open_files = self.open_files(fileset);
         let near = Arc::clone(&self.near);
         let traffic = Arc::clone(self.traffic.lock().entry(node).or_default());
-        let kept = Kept::new(clock, &traffic, &near);
+        let kept = Kept::new(clock, &traffic, &near, &self.lent);
         Owner::Remote(Arc::new(RemoteOwner::new(fileset, node, channel, open_files, near, kept)))
     }
 
@@ -188,17 +194,21 @@ impl Namespace {
     ///
     /// # Errors
     /// As [`Namespace::open`]; [`FsError::Io`] if the root's owner cannot be reached, or there is none in time.
-    pub fn join(mut parts: Parts, cluster: Arc<dyn Cluster>) -> Result<Arc<Namespace>> {
+    pub fn join(mut parts: Parts, cluster: &Arc<dyn Cluster>) -> Result<Arc<Namespace>> {
         // Programs of other nodes lock the same files.
         parts.settings.locks = LockChoice::Shared;
-        let membership = Membership::of(cluster);
         let mut own: Vec<(String, Arc<dyn Disk>)> = parts.disks.clone();
         let deadline = parts.clock.instant() + parts.settings.owner_wait;
         let fs = loop {
-            let seen = *membership.changes.lock();
+            let membership = Membership::of(Arc::clone(cluster));
             match membership.whose(FilesetId::ROOT) {
                 Whose::Here(epoch) => {
-                    break Namespace::open_as_owner(parts, Some(membership), epoch)?;
+                    match Namespace::open_as_owner(parts.clone(), Some(membership), epoch) {
+                        // It was handed over or taken over while it was opened here, as by a drain that goes on.
+                        Err(FsError::Moved | FsError::Fenced)
+                            if parts.clock.instant() < deadline => {}
+                        opened => break opened?,
+                    }
                 }
                 Whose::There(node, channel) => {
                     match Namespace::join_at(&parts, &membership, node, channel) {
@@ -213,7 +223,8 @@ impl Namespace {
                 Whose::Nobody => return Err(nobody_owns(FilesetId::ROOT)),
                 Whose::Lost(why) => return Err(FsError::Io(why)),
             }
-            membership.wait(seen);
+            // Nobody tells of changes before there is a namespace.
+            std::thread::sleep(LOOK_PAUSE);
         };
         // The root's owner learns of its own disks as of those of others.
         own.retain(|(uuid, _)| !fs.knows_disk(uuid));
@@ -431,6 +442,7 @@ impl Namespace {
         );
         if is_it {
             self.shared.owners.set(fileset, None);
+            remote.lose_grants();
         }
     }
 
@@ -556,8 +568,31 @@ impl Namespace {
         }
     }
 
+    /// As [`Namespace::tell_own_kernel`], of names whose directories are held by the request that this thread carries out: a
+    /// thread of its own waits until that has ended.
+    pub(super) fn tell_own_kernel_of_names(&self, names: &[(Ino, &[u8])]) {
+        let Some(kernel) = self.kernel.get() else { return };
+        let cache = Arc::clone(&kernel.cache);
+        let names: Vec<(Ino, Vec<u8>)> =
+            names.iter().map(|(parent, name)| (*parent, name.to_vec())).collect();
+        let tell =
+            move || names.iter().for_each(|(parent, name)| cache.forget_entry(*parent, name));
+        if let Err(error) = std::thread::Builder::new().name("names".to_owned()).spawn(tell) {
+            tracing::warn!(%error, "the kernel could not be notified of names that were renamed");
+        }
+    }
+
+    /// Another node is about to change these names: the kernel of this one is told afterwards.
+    pub(crate) fn note_untold(&self, names: &[(Ino, &[u8])]) -> Option<Telling<'_>> {
+        let has_kernel = !names.is_empty() && self.kernel.get().is_some();
+        has_kernel.then(|| self.shared.untold.note(names))
+    }
+
     /// From now on the kernel is told of changes that other nodes make. It keeps a name for `names_ttl` after it was told of it.
     pub fn set_kernel_cache(&self, cache: Arc<dyn KernelCache>, names_ttl: Duration) {
+        if let Some(membership) = &self.cluster {
+            membership.lent.lend_to(&cache, names_ttl, &self.shared.clock);
+        }
         let _ = self.kernel.set(Kernel { cache, names_ttl });
     }
 

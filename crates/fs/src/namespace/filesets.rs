@@ -183,7 +183,10 @@ impl Namespace {
     /// The number of a new fileset, and the least numbers that were never used in it.
     pub(super) fn free_number(&self) -> Result<(FilesetId, Unused)> {
         // A store without a record may be all that is left of a fileset: fsck finds it again.
-        self.catalogue.free(&self.stores.list()?).ok_or_else(|| {
+        let mut taken = self.stores.list()?;
+        // The kernel may still know inodes of these numbers.
+        taken.extend(self.views.numbers());
+        self.catalogue.free(&taken).ok_or_else(|| {
             FsError::Refused(format!("there are {} filesets already: remove one first", u16::MAX))
         })
     }
@@ -398,6 +401,11 @@ impl Namespace {
     /// Makes sure that nothing is in a fileset, not even on the disks.
     pub(super) fn empty_out(&self, partition: &Partition, name: &str) -> Result<()> {
         let refused = |why: String| Err(FsError::Refused(format!("fileset \"{name}\" {why}")));
+        if partition.sharing().is_in_use() {
+            return refused(
+                "has snapshots: `forebay snapshot list` shows them; delete them first".to_owned(),
+            );
+        }
         let files = partition.usage().inodes.saturating_sub(1);
         if files > 0 {
             return refused(format!("holds {files} files: remove them first"));

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use forebay_base::{ClientId, FilesetId, Ino, NodeId};
 
 use super::Namespace;
+use crate::attributes::{Attributes, KeepName};
 use crate::error::Result;
-use crate::grants::{Changer, Changing, GrantFigures, Touched};
+use crate::grants::{Changer, Changing, GrantFigures, Item, Touched, Why};
 use crate::owner::Owner;
 use crate::remote::RemoteOwner;
 
@@ -64,6 +65,66 @@ impl Namespace {
         match self.shared.owners.find(fileset).as_deref() {
             Some(Owner::Remote(remote)) if remote.node() == node => Some(Arc::clone(remote)),
             Some(Owner::Local(_) | Owner::Native(_) | Owner::Remote(_)) | None => None,
+        }
+    }
+
+    /// What a name of `parent` leads to, in another fileset: if that is another node's, it is not for its owner to say how long the
+    /// name may be kept. Names that lead to native filesets are never taken from the kernel, so they are not lent.
+    pub(super) fn named_elsewhere(
+        &self,
+        (parent, name): (Ino, &[u8]),
+        found: Attributes,
+    ) -> Attributes {
+        let fileset = found.ino.fileset();
+        let target = self.shared.owners.find(fileset);
+        if !matches!(target.as_deref(), Some(Owner::Remote(_))) || self.is_native(fileset) {
+            return found;
+        }
+        let may_keep = match self.shared.owners.find(parent.fileset()).as_deref() {
+            Some(Owner::Local(partition)) => !partition.names_lapse(),
+            Some(Owner::Remote(remote)) => remote.lend_name(parent, name),
+            Some(Owner::Native(_)) | None => false,
+        };
+        if may_keep { Attributes { name: KeepName::AsSet, ..found } } else { found }
+    }
+
+    /// This thread prepares an answer for the kernel of this node. Only then what another node has granted is lent to the kernel
+    /// with it.
+    pub fn begin_answer(&self) {
+        if let Some(membership) = &self.cluster {
+            membership.lent.begin_answer();
+        }
+    }
+
+    /// Whether something is lent with the answer that this thread prepares: it must reach the kernel at once.
+    #[must_use]
+    pub fn answer_lends(&self) -> bool {
+        self.cluster.as_ref().is_some_and(|membership| membership.lent.answer_lends())
+    }
+
+    /// Whether it is lent with it that there is nothing under the name that was looked up.
+    #[must_use]
+    pub fn answer_lends_absence(&self) -> bool {
+        self.cluster.as_ref().is_some_and(|membership| membership.lent.lends_absence())
+    }
+
+    /// The kernel has the answer that this thread has prepared.
+    pub fn end_answer(&self) {
+        let Some(membership) = &self.cluster else { return };
+        if membership.lent.end_answer() {
+            let lent = Arc::clone(&membership.lent);
+            let take_back = move || lent.take_all_back();
+            if let Err(error) = std::thread::Builder::new().name("lent".to_owned()).spawn(take_back)
+            {
+                tracing::warn!(%error, "the kernel keeps for a moment what nobody vouches for");
+            }
+        }
+    }
+
+    /// Has the kernel of this node forget what was lent to it.
+    pub(crate) fn take_back(&self, items: &[Item], why: Why) {
+        if let Some(membership) = &self.cluster {
+            membership.lent.take_back(items, why);
         }
     }
 

@@ -14,7 +14,7 @@ use crate::owner::Owner;
 use crate::partition::Partition;
 
 /// How long an answer may take from here into the kernel.
-const ANSWER_TIME: Duration = Duration::from_millis(100);
+pub(crate) const ANSWER_TIME: Duration = Duration::from_millis(100);
 
 /// What becomes of open files that cannot be taken along: those that programs of this node read and write on the direct
 /// path, files without a name, and locks.

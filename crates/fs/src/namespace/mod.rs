@@ -13,6 +13,7 @@
 mod away;
 mod background;
 mod catalogue;
+mod census;
 mod cluster;
 mod disks;
 mod filesets;
@@ -30,6 +31,7 @@ mod policy;
 pub(crate) mod quota;
 mod report;
 mod rest;
+mod snapshots;
 mod tasks;
 mod whole;
 
@@ -50,10 +52,12 @@ use self::catalogue::{Catalogue, Fileset};
 pub use self::cluster::{Cluster, KernelCache, Whose};
 use self::cluster::{Kernel, Membership, Patience};
 pub use self::disks::{LostDisk, LostFile, NewDisk};
+pub(crate) use self::handover::ANSWER_TIME;
 pub use self::handover::HandOver;
 pub use self::locks::Interruption;
 use self::locks::LockTables;
 pub use self::report::UnreachableFile;
+use self::snapshots::Views;
 use self::tasks::Tasks;
 use crate::cache::InodeCache;
 use crate::clients::Clients;
@@ -72,9 +76,11 @@ use crate::reserve::Reserve;
 use crate::settings::Settings;
 use crate::shared::{Bell, Shared};
 use crate::stale::{Stale, StaleList};
+use crate::untold::Untold;
 use crate::writeset::Crowd;
 
 /// What a file system stands on.
+#[derive(Clone)]
 pub struct Parts {
     /// Names and attributes: a store for each fileset.
     pub stores: Arc<dyn Stores>,
@@ -113,6 +119,8 @@ pub struct Namespace {
     binder: OnceLock<Box<dyn Fn() + Send + Sync>>,
     locks: LockTables,
     tasks: Tasks,
+    /// Snapshots that were looked at.
+    views: Views,
     /// The cluster that it is a member of, if any.
     cluster: Option<Membership>,
 }
@@ -172,6 +180,7 @@ fn shared_of(
         inodes: InodeCache::new(settings.inode_cache_max.as_usize()),
         idle: IdleObjects::default(),
         stale: StaleList::default(),
+        untold: Untold::default(),
         last_left: AtomicI64::new(i64::MIN),
         owners: Owners::default(),
         crowd: Arc::new(crowd),
@@ -234,6 +243,7 @@ impl Namespace {
             uuid: &before.uuid,
             shared: &shared,
             store,
+            stores: &stores,
             settings: root_entry.settings(),
             counters: Arc::clone(&root_entry.counters),
             disks: &before.disks,
@@ -279,6 +289,7 @@ impl Namespace {
             binder: OnceLock::new(),
             locks: LockTables::default(),
             tasks: Tasks::default(),
+            views: Views::default(),
             cluster,
         })
     }
@@ -410,6 +421,7 @@ impl Namespace {
             uuid: &self.uuid,
             shared: &self.shared,
             store,
+            stores: &self.stores,
             settings: fileset.settings(),
             counters: Arc::clone(&fileset.counters),
             disks: &disks,
@@ -549,7 +561,7 @@ impl Namespace {
     pub fn statistics_at(&self, ino: Ino) -> Result<Statistics> {
         self.at(ino, |owner| match owner {
             Owner::Local(partition) => self.statistics_within(partition),
-            Owner::Native(native) if native.is_list() => self.statistics(),
+            Owner::Native(native) if native.has_no_disk() => self.statistics(),
             Owner::Native(native) => {
                 let (capacity, inodes) = native.tree()?.capacity()?;
                 Ok(Statistics { capacity, inodes })

@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use forebay_base::Ino;
+use forebay_base::{Ino, in_flight};
 use forebay_disk::{Allocate, Seek, Sync};
 
 use super::Namespace;
@@ -33,9 +33,18 @@ impl Namespace {
             self.refresh()?;
             found = self.at(parent, |owner| owner.lookup(parent, name));
         }
+        if matches!(found, Err(FsError::NotFound))
+            && name == crate::snapshot::DIRECTORY
+            && let Some(directory) = self.snapshot_directory(parent)?
+        {
+            return Ok(directory);
+        }
         match found? {
             Found::Here(attributes) => Ok(attributes),
-            Found::Elsewhere(ino) => self.at(ino, |owner| owner.look_at(ino)),
+            Found::Elsewhere(ino) => {
+                let found = self.at(ino, |owner| owner.look_at(ino))?;
+                Ok(self.named_elsewhere((parent, name), found))
+            }
         }
     }
 
@@ -150,9 +159,8 @@ impl Namespace {
         new_name: &[u8],
         replace: Replace,
     ) -> Result<()> {
-        self.check_one_fileset(parent, name, new_parent)?;
         let (from, to) = ((parent, name), (new_parent, new_name));
-        self.change(parent, || Touched::names([from, to]), |owner| owner.rename(from, to, replace))
+        self.renaming(from, to, replace, |owner| owner.rename(from, to, replace))
     }
 
     /// As [`Namespace::rename`], and leaves a whiteout of `caller` at the old name. Not for [`Replace::Exchange`].
@@ -166,9 +174,36 @@ impl Namespace {
         replace: Replace,
         caller: Caller,
     ) -> Result<()> {
+        self.renaming(from, to, replace, |owner| {
+            owner.rename_with_whiteout(from, to, replace, caller)
+        })
+    }
+
+    /// Renames by `rename`. What the kernel was not told of yet it would rename otherwise than the owner (see `untold.rs`).
+    fn renaming(
+        &self,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        replace: Replace,
+        mut rename: impl FnMut(&Owner) -> Result<()>,
+    ) -> Result<()> {
         self.check_one_fileset(from.0, from.1, to.0)?;
-        let touched = || Touched::names([from, to]);
-        self.change(from.0, touched, |owner| owner.rename_with_whiteout(from, to, replace, caller))
+        let (both, asker, mut is_untold) = ([from, to], in_flight::asker(), false);
+        let moved = if replace == Replace::Exchange { &both[..] } else { &both[..1] };
+        self.change(
+            from.0,
+            || Touched::names([from, to]),
+            |owner| {
+                if let Owner::Local(_) = owner {
+                    is_untold |= self.shared.untold.check(moved, asker)?;
+                }
+                rename(owner)
+            },
+        )?;
+        if is_untold {
+            self.tell_own_kernel_of_names(&both);
+        }
+        Ok(())
     }
 
     /// Refuses a rename between filesets, and one of a fileset itself: that is not to be copied in its place.
@@ -451,6 +486,13 @@ impl Namespace {
             Source::Object(from, left) => {
                 let (from, to) = ((&*from, source_offset), (target, target_offset));
                 self.at(target, |owner| owner.copy_from(from, to, length.min(left)))
+            }
+            Source::OfSnapshot(from) => {
+                let (object, to) = ((&*from.object, source_offset), (target, target_offset));
+                let length = length.min(from.left);
+                let copied = self.at(target, |owner| owner.copy_from(object, to, length))?;
+                // Otherwise the kernel copies the same range once more, through memory.
+                if from.is_right() { Ok(copied) } else { Err(FsError::CrossFileset) }
             }
             Source::Theirs if source.fileset() == target.fileset() => {
                 let (from, to) = ((source, source_offset), (target, target_offset));

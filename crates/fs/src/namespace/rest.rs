@@ -89,7 +89,9 @@ impl Namespace {
         let Some(_one_at_a_time) = fileset.opening.try_lock() else { return Outcome::Busy };
         let owner = self.shared.owners.find(id).map(|route| Owner::clone(&route));
         let Some(Owner::Local(partition)) = owner else { return Outcome::Busy };
-        if !partition.is_out_of_use() || !self.locks.is_empty(id) {
+        // Its snapshots are read by way of it.
+        let is_looked_at = self.views.has(id) || partition.sharing().is_changing();
+        if is_looked_at || !partition.is_out_of_use() || !self.locks.is_empty(id) {
             return Outcome::InUse;
         }
         partition.gate().wait();

@@ -3,14 +3,17 @@
 use std::path::PathBuf;
 
 use forebay_base::Ino;
+use forebay_disk::{Seek, Sync};
 use serde::{Deserialize, Serialize};
 
 use crate::attributes::Attributes;
 use crate::error::{FsError, Result};
 use crate::native::{NativeTree, NodeDirectories};
-use crate::ops::Found;
+use crate::ops::{Access, DirectoryItem, Found, Opened};
 use crate::owner::Visit;
+use crate::partition::Caller;
 use crate::record::{Durability, Placement};
+use crate::snapshot::{SnapshotList, SnapshotView};
 
 /// A fileset that is to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +50,10 @@ pub enum NativeOwner {
     Lost(FsError),
     /// It is the directory of the node directories.
     Nodes(NodeDirectories),
+    /// It is the list of the snapshots of a fileset, in a number space of its own.
+    Snapshots(SnapshotList),
+    /// It is a snapshot, in a number space of its own.
+    Snapshot(SnapshotView),
 }
 
 impl NativeOwner {
@@ -65,12 +72,27 @@ impl NativeOwner {
             NativeOwner::Tree(tree) => Ok(tree),
             NativeOwner::Lost(error) => Err(FsError::Io(error.to_string())),
             NativeOwner::Nodes(_) => Err(FsError::NotPermitted),
+            NativeOwner::Snapshots(_) | NativeOwner::Snapshot(_) => Err(FsError::ReadOnly),
         }
     }
 
-    /// Whether it is the list of node directories.
-    pub(crate) fn is_list(&self) -> bool {
-        matches!(self, NativeOwner::Nodes(_))
+    /// The snapshot that it is, if it is one.
+    pub(crate) fn snapshot(&self) -> Option<&SnapshotView> {
+        match self {
+            NativeOwner::Snapshot(view) => Some(view),
+            NativeOwner::Tree(_)
+            | NativeOwner::Lost(_)
+            | NativeOwner::Nodes(_)
+            | NativeOwner::Snapshots(_) => None,
+        }
+    }
+
+    /// Whether it is no directory of a disk: its space is that of the file system.
+    pub(crate) fn has_no_disk(&self) -> bool {
+        match self {
+            NativeOwner::Nodes(_) | NativeOwner::Snapshots(_) | NativeOwner::Snapshot(_) => true,
+            NativeOwner::Tree(_) | NativeOwner::Lost(_) => false,
+        }
     }
 
     /// The kernel forgets `count` of the times it was told of an inode.
@@ -83,6 +105,8 @@ impl NativeOwner {
     pub(crate) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
         match self {
             NativeOwner::Nodes(nodes) => nodes.lookup(name),
+            NativeOwner::Snapshots(list) => list.lookup(name),
+            NativeOwner::Snapshot(view) => view.lookup(parent, name),
             _ => self.tree()?.lookup(parent, name).map(Found::Here),
         }
     }
@@ -90,6 +114,8 @@ impl NativeOwner {
     pub(crate) fn look_up_top(&self) -> Result<Attributes> {
         match self {
             NativeOwner::Nodes(nodes) => Ok(nodes.attributes()),
+            NativeOwner::Snapshots(list) => Ok(list.attributes()),
+            NativeOwner::Snapshot(view) => view.look_up_top(),
             _ => self.tree()?.look_up_top(),
         }
     }
@@ -97,13 +123,16 @@ impl NativeOwner {
     pub(crate) fn attributes(&self, ino: Ino) -> Result<Attributes> {
         match self {
             NativeOwner::Nodes(nodes) => Ok(nodes.attributes()),
+            NativeOwner::Snapshots(list) => Ok(list.attributes()),
+            NativeOwner::Snapshot(view) => view.attributes(ino),
             _ => self.tree()?.attributes(ino),
         }
     }
 
     pub(crate) fn open_directory(&self, ino: Ino) -> Result<()> {
         match self {
-            NativeOwner::Nodes(_) => Ok(()),
+            NativeOwner::Nodes(_) | NativeOwner::Snapshots(_) => Ok(()),
+            NativeOwner::Snapshot(view) => view.open_directory(ino),
             _ => self.tree()?.open_directory(ino),
         }
     }
@@ -119,27 +148,100 @@ impl NativeOwner {
                 nodes.list(offset, visit);
                 Ok(())
             }
+            NativeOwner::Snapshots(list) => {
+                list.list(offset, visit);
+                Ok(())
+            }
+            NativeOwner::Snapshot(view) => view.read_directory(ino, offset, visit),
             _ => self.tree()?.read_directory(ino, offset, visit),
         }
     }
 
     pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         match self {
-            NativeOwner::Nodes(_) => Err(FsError::NoAttribute),
+            NativeOwner::Nodes(_) | NativeOwner::Snapshots(_) => Err(FsError::NoAttribute),
+            NativeOwner::Snapshot(view) => view.xattr(ino, name),
             _ => self.tree()?.xattr(ino, name),
         }
     }
 
     pub(crate) fn list_xattrs(&self, ino: Ino) -> Result<Vec<u8>> {
         match self {
-            NativeOwner::Nodes(_) => Ok(Vec::new()),
+            NativeOwner::Nodes(_) | NativeOwner::Snapshots(_) => Ok(Vec::new()),
+            NativeOwner::Snapshot(view) => view.list_xattrs(ino),
             _ => self.tree()?.list_xattrs(ino),
+        }
+    }
+
+    pub(crate) fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
+        match self.snapshot() {
+            Some(view) => view.read_link(ino),
+            None => self.tree()?.read_link(ino),
+        }
+    }
+
+    pub(crate) fn open_file(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
+        match self.snapshot() {
+            Some(view) => view.open_file(ino, access),
+            None => self.tree()?.open_file(ino, access, caller),
+        }
+    }
+
+    pub(crate) fn is_open(&self, ino: Ino) -> bool {
+        match self.snapshot() {
+            Some(view) => view.is_open(ino),
+            None => self.tree().is_ok_and(|tree| tree.is_open(ino)),
+        }
+    }
+
+    pub(crate) fn close_file(&self, ino: Ino, access: Access) -> Result<()> {
+        match self.snapshot() {
+            Some(view) => {
+                view.close_file(ino);
+                Ok(())
+            }
+            None => self.tree()?.close_file(ino, access),
+        }
+    }
+
+    pub(crate) fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        match self.snapshot() {
+            Some(view) => view.read(ino, offset, buffer),
+            None => self.tree()?.read(ino, offset, buffer),
+        }
+    }
+
+    pub(crate) fn seek(&self, ino: Ino, target: Seek, offset: u64) -> Result<u64> {
+        match self.snapshot() {
+            Some(view) => view.seek(ino, target, offset),
+            None => self.tree()?.seek(ino, target, offset),
+        }
+    }
+
+    /// What is in a snapshot was synced with it.
+    pub(crate) fn sync_file(&self, ino: Ino, what: Sync) -> Result<()> {
+        match self.snapshot() {
+            Some(_) => Ok(()),
+            None => self.tree()?.sync_file(ino, what),
+        }
+    }
+
+    pub(crate) fn listed_attributes(
+        &self,
+        parent: Ino,
+        item: &DirectoryItem,
+    ) -> Result<Option<Attributes>> {
+        match self.snapshot() {
+            Some(view) => view.attributes(item.ino).map(Some),
+            // What is listed above a snapshot is left to whoever asks for it.
+            None if matches!(self, NativeOwner::Snapshots(_)) => Ok(None),
+            None => self.tree()?.listed_attributes(parent, item),
         }
     }
 
     pub(crate) fn sync_directory(&self, ino: Ino) -> Result<()> {
         match self {
-            NativeOwner::Nodes(_) => Ok(()),
+            NativeOwner::Nodes(_) | NativeOwner::Snapshots(_) | NativeOwner::Snapshot(_) => Ok(()),
             _ => self.tree()?.sync_directory(ino),
         }
     }

@@ -16,6 +16,7 @@ use crate::ops::{
 };
 use crate::partition::Caller;
 use crate::record::ObjectRef;
+use crate::snapshot::CopyOfSnapshot;
 use crate::stats::Operation;
 
 /// What a listing calls with each entry.
@@ -25,6 +26,8 @@ pub(crate) type Visit<'a> = dyn FnMut(&DirectoryItem) -> ControlFlow<()> + 'a;
 pub(crate) enum Source {
     /// An object of this node, and the bytes there are.
     Object(Arc<LiveObject>, u64),
+    /// An open file of a snapshot.
+    OfSnapshot(CopyOfSnapshot),
     /// The owner copies within its own filesets alone.
     Theirs,
 }
@@ -148,7 +151,7 @@ impl Owner {
     pub(crate) fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
         match self {
             Owner::Local(partition) => partition.read_link(ino),
-            Owner::Native(native) => native.tree()?.read_link(ino),
+            Owner::Native(native) => native.read_link(ino),
             Owner::Remote(remote) => remote.read_link(ino),
         }
     }
@@ -262,7 +265,7 @@ impl Owner {
     pub(crate) fn open_file(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
         match self {
             Owner::Local(partition) => partition.open_file(ino, access, caller),
-            Owner::Native(native) => native.tree()?.open_file(ino, access, caller),
+            Owner::Native(native) => native.open_file(ino, access, caller),
             Owner::Remote(remote) => remote.open_file(ino, access, caller),
         }
     }
@@ -270,7 +273,7 @@ impl Owner {
     pub(crate) fn is_open(&self, ino: Ino) -> bool {
         match self {
             Owner::Local(partition) => partition.is_open(ino),
-            Owner::Native(native) => native.tree().is_ok_and(|tree| tree.is_open(ino)),
+            Owner::Native(native) => native.is_open(ino),
             Owner::Remote(remote) => remote.is_open(ino),
         }
     }
@@ -278,7 +281,7 @@ impl Owner {
     pub(crate) fn close_file(&self, ino: Ino, access: Access) -> Result<()> {
         match self {
             Owner::Local(partition) => partition.close_file(ino, access),
-            Owner::Native(native) => native.tree()?.close_file(ino, access),
+            Owner::Native(native) => native.close_file(ino, access),
             Owner::Remote(remote) => remote.close_file(ino, access, None),
         }
     }
@@ -286,7 +289,7 @@ impl Owner {
     pub(crate) fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         match self {
             Owner::Local(partition) => partition.read(ino, offset, buffer),
-            Owner::Native(native) => native.tree()?.read(ino, offset, buffer),
+            Owner::Native(native) => native.read(ino, offset, buffer),
             Owner::Remote(remote) => remote.read(ino, offset, buffer),
         }
     }
@@ -334,7 +337,7 @@ impl Owner {
     pub(crate) fn seek(&self, ino: Ino, target: Seek, offset: u64) -> Result<u64> {
         match self {
             Owner::Local(partition) => partition.seek(ino, target, offset),
-            Owner::Native(native) => native.tree()?.seek(ino, target, offset),
+            Owner::Native(native) => native.seek(ino, target, offset),
             Owner::Remote(remote) => remote.seek(ino, target, offset),
         }
     }
@@ -346,7 +349,13 @@ impl Owner {
                 let (object, left) = partition.source_of_copy(ino, offset)?;
                 Ok(Source::Object(object, left))
             }
-            Owner::Native(_) | Owner::Remote(_) => Ok(Source::Theirs),
+            Owner::Native(native) => match native.snapshot() {
+                Some(view) => {
+                    Ok(view.source_of_copy(ino, offset)?.map_or(Source::Theirs, Source::OfSnapshot))
+                }
+                None => Ok(Source::Theirs),
+            },
+            Owner::Remote(_) => Ok(Source::Theirs),
         }
     }
 
@@ -377,7 +386,7 @@ impl Owner {
     pub(crate) fn sync_file(&self, ino: Ino, what: Sync) -> Result<()> {
         match self {
             Owner::Local(partition) => partition.sync_file(ino, what),
-            Owner::Native(native) => native.tree()?.sync_file(ino, what),
+            Owner::Native(native) => native.sync_file(ino, what),
             Owner::Remote(remote) => remote.sync_file(ino, what),
         }
     }
@@ -413,7 +422,7 @@ impl Owner {
     pub(crate) fn close_for_node(&self, ino: Ino, access: Access, by: Closer) -> Result<()> {
         match self {
             Owner::Local(partition) => partition.close_for_node(ino, access, by),
-            Owner::Native(native) => native.tree()?.close_file(ino, access),
+            Owner::Native(native) => native.close_file(ino, access),
             Owner::Remote(_) => Err(FsError::Moved),
         }
     }
@@ -477,7 +486,7 @@ impl Owner {
             Owner::Local(partition) => partition.listed_attributes(item),
             // A fileset that cannot be reached must not hide the others.
             Owner::Native(native) if is_top => Ok(native.look_up_top().ok()),
-            Owner::Native(native) => native.tree()?.listed_attributes(parent, item),
+            Owner::Native(native) => native.listed_attributes(parent, item),
             // What is not kept here is left to whoever asks for it.
             Owner::Remote(remote) => Ok(remote.listed_attributes(parent, item)),
         }

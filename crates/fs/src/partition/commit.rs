@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use forebay_base::in_flight::{self, WaitsFor};
 use forebay_store::{Batch, StoreError};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::{FsError, Result};
 use crate::key::{self, Term};
@@ -187,6 +187,19 @@ impl Partition {
         self.commit_batch()
     }
 
+    /// Has nobody commit until it is dropped but its holder, with [`Partition::commit_held`].
+    pub(crate) fn hold_turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.turn.lock()
+    }
+
+    /// Commits everything done so far. The caller holds the turn.
+    ///
+    /// # Errors
+    /// As [`Partition::commit`].
+    pub(crate) fn commit_held(&self) -> Result<()> {
+        self.commit_batch()
+    }
+
     fn commit_batch(&self) -> Result<()> {
         if let Some(why) = self.gate.closed() {
             return Err(why);
@@ -211,7 +224,10 @@ impl Partition {
         let took = self.shared.clock.instant().saturating_duration_since(started);
         self.counters.commits.succeeded(took, batch.record_count());
         for removal in &batch.removals {
-            self.shared.objects.remove(*removal);
+            // One that a snapshot shares goes with it.
+            if !self.sharing().is_shared(removal.at.id) {
+                self.shared.objects.remove(*removal);
+            }
         }
         let was_large = batch.record_count() >= LARGE_BATCH;
         drop(batch);

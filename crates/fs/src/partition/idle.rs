@@ -86,6 +86,9 @@ impl Partition {
         }
         let Some(file) = state.file_mut() else { return Ok(()) };
         if let Some(live) = file.live.take() {
+            if file.was_mappable && live.is_open_elsewhere() {
+                self.sharing().may_be_mapped(ino);
+            }
             if let Err(error) = self.shared.objects.publish(&live) {
                 file.live = Some(live);
                 self.shared.idle.put_back(ino, file);

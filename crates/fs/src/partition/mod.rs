@@ -15,6 +15,7 @@ pub(crate) mod quota;
 pub mod recovery;
 pub(crate) mod relocate;
 pub(crate) mod shortage;
+pub(crate) mod snapshots;
 mod unreachable;
 
 use std::collections::{HashMap, HashSet};
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use forebay_base::hash::HashKey;
 use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId, Timestamp};
-use forebay_store::Store;
+use forebay_store::{Store, Stores};
 use parking_lot::Mutex;
 
 use crate::attributes::Attributes;
@@ -36,6 +37,7 @@ use crate::key::{self, Term};
 use crate::mkfs::Identity;
 use crate::number::NumberRange;
 use crate::object::{Objects, Pool, SeenObject};
+use crate::owner::Owner;
 use crate::record::{
     Durability, FilesetSettings, InodeRecord, ObjectRef, Placement, Superblock, Usage, decode,
 };
@@ -86,6 +88,10 @@ pub struct Partition {
     limited: AtomicBool,
     /// Held while quotas are changed.
     quota_changes: Mutex<()>,
+    /// What it shares with its snapshots.
+    sharing: snapshots::Sharing,
+    /// Frozen copies of its store: those of its snapshots.
+    frozen: Arc<dyn Stores>,
 }
 
 /// What people choose of a fileset, as requests ask for it.
@@ -146,6 +152,11 @@ impl Partition {
         &*self.store
     }
 
+    /// Its store, for whoever reads it for longer.
+    pub(crate) fn shared_store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+
     /// The latest epoch that ended in a crash, as its store knows; 0 if none did.
     pub(crate) fn latest_crash(&self) -> Epoch {
         self.suspect_epoch
@@ -165,8 +176,17 @@ impl Partition {
     /// Recalls what a change by `by` touches from all other nodes, and waits until nobody uses it. No way to this partition may
     /// be held.
     pub(crate) fn begin_change(&self, by: Changer, touched: &Touched<'_>) -> Option<Changing> {
-        let leads_to = |parent: Ino, name: &[u8]| self.named(parent, name);
+        let leads_to = |parent: Ino, name: &[u8]| self.while_routed(|it| it.named(parent, name))?;
         self.granting.as_ref().map(|granting| granting.begin(by, touched, leads_to))
+    }
+
+    /// Reads something for somebody who holds no way to this partition, unless it was handed over meanwhile: what is loaded into
+    /// memory then would be taken for current by the next partition of the fileset on this node.
+    pub(crate) fn while_routed<T>(&self, read: impl FnOnce(&Partition) -> T) -> Option<T> {
+        let route = self.shared.owners.find(self.number())?;
+        let is_here =
+            matches!(&*route, Owner::Local(current) if std::ptr::eq(&raw const **current, self));
+        is_here.then(|| read(self))
     }
 
     /// Takes back from other nodes what has changed although nobody asked for it.
@@ -518,6 +538,8 @@ impl Partition {
         let at = file.object.take()?;
         let live = file.live.take();
         let published = live.as_ref().is_none_or(|live| live.is_published());
+        // One that a snapshot shares gives nothing back.
+        let bytes = if self.sharing.is_shared(at.id) { 0 } else { bytes };
         if !writes.drop_object(at, bytes, published) {
             self.shared.objects.await_removal(Removal { at, bytes });
         }

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use forebay_base::hash::HashKey;
 use forebay_base::{DiskId, Epoch, FilesetId, Ino};
 use forebay_disk::DiskError;
-use forebay_store::{Batch, Store};
+use forebay_store::{Batch, Store, Stores};
 use parking_lot::Mutex;
 
 use crate::commit::{CommitTurn, is_full};
@@ -23,6 +23,7 @@ use crate::inode::{Inode, State};
 use crate::key::{self, Key, Term};
 use crate::number::{NUMBER_MAX, NumberRange, RESERVE};
 use crate::partition::quota::read_quotas;
+use crate::partition::snapshots::Sharing;
 use crate::partition::{Choices, Partition, Sweep};
 use crate::record::{
     DiskRecord, DiskUsage, FilesetSettings, InodeRecord, MountState, ObjectRef, Superblock, Usage,
@@ -133,6 +134,8 @@ pub(crate) struct Opening<'a> {
     pub uuid: &'a str,
     pub shared: &'a Arc<Shared>,
     pub store: Arc<dyn Store>,
+    /// All stores: those of its snapshots are among them.
+    pub stores: &'a Arc<dyn Stores>,
     /// Name and settings in force.
     pub settings: FilesetSettings,
     pub counters: Arc<Counters>,
@@ -151,8 +154,8 @@ impl Partition {
     /// [`FsError::Damaged`] if the store holds no (readable) fileset, or another one; [`FsError::Fenced`] if another
     /// owner came in between.
     pub(crate) fn open(opening: Opening<'_>) -> Result<Arc<Partition>> {
-        let Opening { number, uuid, shared, store, settings, counters, disks, epoch, rested_in } =
-            opening;
+        let Opening { number, uuid, shared, store, settings, counters, disks, epoch, .. } = opening;
+        let (rested_in, frozen) = (opening.rested_in, Arc::clone(opening.stores));
         let before = read_superblock(&*store)?;
         if before.uuid != uuid {
             return Err(FsError::Damaged(format!(
@@ -186,6 +189,7 @@ impl Partition {
         // Whatever cannot be read is found before anything is changed.
         let (usage, objects) = read_usage(&*store)?;
         let quotas = read_quotas(&*store)?;
+        let sharing = Sharing::read(&*store)?;
         let term_before = read_term(&*store)?;
         if term_before.epoch != before.epoch {
             return Err(FsError::Damaged(format!(
@@ -214,6 +218,8 @@ impl Partition {
             granting,
             limited: AtomicBool::new(false),
             quota_changes: Mutex::default(),
+            sharing,
+            frozen,
             gate: Gate::with(shared.lease.clone()),
             term: Mutex::new(term),
             epoch: superblock.epoch,
@@ -286,6 +292,8 @@ impl Partition {
         if sweep.done {
             return Ok(());
         }
+        // An object that moves from the fileset to a new snapshot meanwhile would be seen with neither.
+        let _no_new_snapshot = self.sharing().begin_change();
         let referenced = self.referenced_objects()?;
         let (mut removed, mut complete) = (0_u64, true);
         for (disk_id, disk) in self.shared.objects.numbered_disks() {
@@ -326,6 +334,7 @@ impl Partition {
             referenced.extend(decode::<InodeRecord>("inode", value)?.layout.object());
             Ok(())
         })?;
+        self.add_objects_of_snapshots(&mut referenced)?;
         referenced.sort_unstable();
         Ok(referenced)
     }

@@ -103,7 +103,7 @@ impl Partition {
     ) -> Result<Arc<LiveObject>> {
         let objects = &self.shared.objects;
         let new = objects.make_for_copy(suits, || self.take_object_id())?;
-        self.copy_object(resting, &new, pace)?;
+        self.copy_object((&resting.old, resting.seen.size), &new, pace)?;
         let timed = new.object.set_modified(resting.seen.modified);
         objects.observe(new.at.disk, timed)?;
         self.shared.fail_points.reach("move.copied")?;
@@ -116,8 +116,13 @@ impl Partition {
         Ok(new)
     }
 
-    fn copy_object(&self, resting: &Resting, new: &LiveObject, pace: &Pace<'_>) -> Result<()> {
-        let (old, size) = (&resting.old, resting.seen.size);
+    /// Copies the first `size` bytes of an object.
+    pub(crate) fn copy_object(
+        &self,
+        (old, size): (&LiveObject, u64),
+        new: &LiveObject,
+        pace: &Pace<'_>,
+    ) -> Result<()> {
         let mut buffer = vec![0; usize::try_from(CHUNK.min(size)).unwrap_or(0)];
         let mut at = 0;
         while at < size {

@@ -1,6 +1,7 @@
 //! Records as earlier versions of this program wrote them, and what they are now.
 //!
-//! Version 2 of superblock and fileset had neither pools nor failure groups of disks, and all disks were in use.
+//! Version 3 of the superblock has the fields of version 4, but the fileset never had snapshots: a program that knows no other
+//! version writes to objects that snapshots share. Version 2 of superblock and fileset had neither pools nor failure groups of disks, and all disks were in use.
 
 use forebay_base::{DiskId, Epoch, FilesetId};
 use serde::{Deserialize, Serialize};
@@ -77,10 +78,14 @@ impl From<Superblock2> for Superblock {
 
 impl Record for Superblock {
     const KIND: &str = "superblock";
-    const VERSION: u8 = 3;
+    const VERSION: u8 = 4;
 
     fn upgrade(what: &str, version: u8, body: &[u8]) -> Option<Result<Superblock>> {
-        (version == 2).then(|| decode_body::<Superblock2>(what, body).map(Into::into))
+        match version {
+            2 => Some(decode_body::<Superblock2>(what, body).map(Into::into)),
+            3 => Some(decode_body(what, body)),
+            _ => None,
+        }
     }
 }
 
@@ -141,8 +146,29 @@ mod tests {
         assert_eq!((found.object_limit, found.sweep_due), (200, true));
         // From now on it is written in the new version.
         let bytes = encode(&found);
-        assert_eq!(bytes[0], 3);
+        assert_eq!(bytes[0], 4);
         assert_eq!(decode::<Superblock>("superblock", &bytes).unwrap(), found);
+    }
+
+    #[test]
+    fn a_superblock_of_version_3_is_read_as_it_is() {
+        let old = Superblock2 {
+            uuid: "whole".to_owned(),
+            fileset: FilesetId(1),
+            settings: old_settings(),
+            hash_key: [7; 16],
+            epoch: Epoch(9),
+            state: MountState::Clean,
+            crashed_epoch: Epoch(2),
+            ino_limit: 100,
+            object_limit: 200,
+            sweep_due: false,
+            disks: Vec::new(),
+        };
+        let wanted = Superblock::from(old);
+        let mut bytes = encode(&wanted);
+        bytes[0] = 3;
+        assert_eq!(decode::<Superblock>("superblock", &bytes).unwrap(), wanted);
     }
 
     #[test]

@@ -24,14 +24,22 @@ impl CacheService {
 
 impl Service for CacheService {
     fn serve(&self, from: ClientId, request: Message) -> std::result::Result<Message, CallError> {
-        let Recall { fileset, recalls } = decode(&request.head).map_err(CallError::Refused)?;
+        let Recall { fileset, why, recalls } = decode(&request.head).map_err(CallError::Refused)?;
         // Of another owner than the present one nothing is used any more.
-        if let Some(owner) = self.fs.remote_owner_at(fileset, from.node) {
-            for (recall, items) in recalls {
-                owner.recalled(recall, items).map_err(|error| {
-                    CallError::Refused(format!("what is open could not be told: {error}"))
-                })?;
+        let owner = self.fs.remote_owner_at(fileset, from.node);
+        let mut all = Vec::new();
+        for (recall, items) in recalls {
+            all.extend(items.iter().cloned());
+            if let Some(owner) = &owner {
+                owner.recalled(recall, items);
             }
+        }
+        // The kernel may have been lent something by an earlier owner.
+        self.fs.take_back(&all, why);
+        if let Some(owner) = &owner {
+            owner.register_opens(&all).map_err(|error| {
+                CallError::Refused(format!("what is open could not be told: {error}"))
+            })?;
         }
         Ok(Message { head: encode(&()), payload: Vec::new() })
     }

@@ -5,6 +5,8 @@
 //! Before that is answered the owner is told what is open ([`RemoteOwner::register`]). What stays open for longer is told within a
 //! second or two, so that it does not depend on grants for long.
 //!
+//! The same holds for a small file whose content this node keeps, as it has read it before: whoever changes it recalls the grant.
+//!
 //! **Made here.** The object of a new file is made on a disk of this node, with a number of a range that the owner gave, and its
 //! owner is told with the request that makes the file.
 
@@ -116,12 +118,25 @@ impl RemoteOwner {
     }
 
     fn open_by_grant(&self, ino: Ino, access: Access, lineage: u32) -> Result<Option<Opened>> {
-        let note = |at: ObjectRef| {
-            let home = self.near.home_of(at)?;
-            self.open_files.opened_by_grant(ino, access, home == Home::Here)?;
-            Some((at, home))
+        let note = |at: Option<ObjectRef>| {
+            let place = match at {
+                Some(at) => Some((at, self.near.home_of(at)?)),
+                // Its content is kept here.
+                None => None,
+            };
+            let is_here = place.is_some_and(|(_, home)| home == Home::Here);
+            self.open_files.opened_by_grant(ino, access, is_here)?;
+            Some(place)
         };
         let Some(place) = self.known(|| self.kept.open_granted(ino, note))? else {
+            return Ok(None);
+        };
+        let Some(place) = place else {
+            if self.open_files.lineage() == lineage {
+                let (registration, keep_pages, uncached, home) = (None, false, true, None);
+                return Ok(Some(Opened { registration, keep_pages, uncached, lineage, home }));
+            }
+            self.close_file(ino, access, None)?;
             return Ok(None);
         };
         if let Some(home) = self.near.open(ino, place, lineage, None) {
@@ -383,11 +398,43 @@ impl RemoteOwner {
         }
     }
 
+    /// Reads a small file as a whole, to keep its content.
+    fn read_whole(
+        &self,
+        ino: Ino,
+        (size, stamp): (usize, u64),
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        let length = u32::try_from(size.max(buffer.len())).unwrap_or(u32::MAX);
+        let request = Request::Read { ino, offset: 0, length };
+        let (answer, bytes) = self.ask_with(request, Vec::new())?;
+        match answer {
+            Answer::Count(count) if count == bytes.len() as u64 => {
+                if bytes.len() == size {
+                    self.kept.keep_bytes(ino, stamp, &bytes);
+                }
+                let read = buffer.len().min(bytes.len());
+                buffer[..read].copy_from_slice(&bytes[..read]);
+                Ok(read)
+            }
+            other => senseless(&other),
+        }
+    }
+
     pub(crate) fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        if let Some(bytes) = self.known(|| self.kept.bytes(ino))? {
+            let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+            let read = buffer.len().min(bytes.len() - from);
+            buffer[..read].copy_from_slice(&bytes[from..from + read]);
+            return Ok(read);
+        }
         if let Some(read) = self.near.read(ino, self.open_files.lineage(), offset, buffer) {
             return read;
         }
         self.register(ino)?;
+        if let (0, Some((size, stamp))) = (offset, self.kept.wants_bytes(ino)) {
+            return self.read_whole(ino, (size, stamp), buffer);
+        }
         let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
         let (answer, bytes) = self.ask_with(Request::Read { ino, offset, length }, Vec::new())?;
         match (answer, buffer.get_mut(..bytes.len())) {

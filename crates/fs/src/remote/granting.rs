@@ -40,7 +40,8 @@ impl Work<'_> {
     pub(super) fn grant_new(&mut self, parent: Ino, name: &[u8], ino: Ino) {
         self.grant_directory(parent);
         self.grant_entry(parent, name);
-        let leads_to = |partition: Arc<Partition>| partition.named(parent, name);
+        let leads_to =
+            |partition: Arc<Partition>| partition.while_routed(|it| it.named(parent, name))?;
         if self.partition(parent).and_then(leads_to) != Some(ino) {
             self.granted.entry = None;
         }
@@ -56,7 +57,8 @@ impl Work<'_> {
         // Names that it holds may be granted now.
         drop(changing);
         let Some((number, continues)) = granted else { return };
-        let found = partition.attributes(ino).ok().filter(|found| found.cacheable);
+        let found = partition.while_routed(|it| it.attributes(ino).ok()).flatten();
+        let found = found.filter(|found| found.cacheable);
         self.beside = found.map(|attributes| Beside { number, attributes, continues });
     }
 
@@ -118,6 +120,9 @@ impl Work<'_> {
             let Some(partition) = route.waits_for_recalls(changing.as_ref()) else {
                 // While it waited the client may have been told that it is not carried out.
                 self.fs.clients().check(self.client).map_err(|_| FsError::Stale)?;
+                if let Owner::Local(_) = &*route {
+                    self.telling = self.fs.note_untold(&touched.names);
+                }
                 if let (true, Owner::Local(partition)) = (touched.targets, &*route) {
                     // What a name leads to changes with it: the number of its links, or its time.
                     let leads_to = |(parent, name): &(Ino, &[u8])| partition.named(*parent, name);

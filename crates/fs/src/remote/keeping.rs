@@ -13,7 +13,7 @@ use super::wire::{Answer, Reply, Request};
 use crate::attributes::Attributes;
 use crate::directory::NAME_MAX;
 use crate::error::{FsError, Result};
-use crate::grants::{Learned, Looked, NAMES_MAX};
+use crate::grants::{Learned, Looked, NAMES_MAX, Named};
 use crate::ops::{DirectoryItem, Found};
 use crate::owner::Visit;
 use crate::record::Kind;
@@ -77,9 +77,9 @@ impl RemoteOwner {
         let is_plain = !matches!(name, b"." | b"..") && name.len() <= NAME_MAX;
         let known = if is_plain { self.known(|| self.kept.name(parent, name))? } else { None };
         let found = match known {
-            Some(None) => return Err(FsError::NotFound),
-            Some(Some((_, Some(attributes)))) => return Ok(Found::Here(not_kept(attributes))),
-            Some(Some((ino, None))) => return Ok(Found::Elsewhere(ino)),
+            Some(Named::Absent) => return Err(FsError::NotFound),
+            Some(Named::Here(attributes)) => return Ok(Found::Here(attributes)),
+            Some(Named::Elsewhere(ino)) => return Ok(Found::Elsewhere(ino)),
             None => {
                 let request = Request::Lookup { parent, name: name.to_vec() };
                 self.ask_to_keep(request, |answer| {
@@ -106,9 +106,14 @@ impl RemoteOwner {
         found.ok_or(FsError::NotFound)
     }
 
+    /// Whether the kernel may keep for a while a name that leads into another fileset.
+    pub(crate) fn lend_name(&self, parent: Ino, name: &[u8]) -> bool {
+        self.kept.lend_name(parent, name)
+    }
+
     pub(crate) fn look_at(&self, ino: Ino) -> Result<Attributes> {
         if let Some(attributes) = self.known(|| self.kept.told_attributes(ino))? {
-            return Ok(not_kept(attributes));
+            return Ok(attributes);
         }
         self.ask_to_keep(Request::LookAt { ino }, |answer| match accepted(answer)? {
             Answer::Attributes(found) => Ok((not_kept(found), Some(Learned::Attributes(found)))),
@@ -149,6 +154,7 @@ impl RemoteOwner {
             let _ = listing[from..].iter().try_for_each(visit);
             return Ok(());
         }
+        self.kept.lent.bar();
         loop {
             let items = self.items(ino, offset)?;
             let Some(last) = items.last() else { return Ok(()) };
@@ -196,7 +202,7 @@ impl RemoteOwner {
 
     pub(crate) fn attributes(&self, ino: Ino) -> Result<Attributes> {
         if let Some(attributes) = self.known(|| self.kept.attributes(ino))? {
-            return Ok(not_kept(attributes));
+            return Ok(attributes);
         }
         let request = Request::Attributes { ino, seen: self.seen(ino) };
         self.ask_to_keep(request, |answer| match accepted(answer)? {
@@ -212,11 +218,9 @@ impl RemoteOwner {
         item: &DirectoryItem,
     ) -> Option<Attributes> {
         match self.kept.name(parent, &item.name) {
-            Looked::Kept(Some((ino, Some(attributes)))) if ino == item.ino => {
-                Some(not_kept(attributes))
-            }
-            Looked::Kept(Some((ino, Some(_)))) => {
-                self.forget(ino, 1);
+            Looked::Kept(Named::Here(attributes)) if attributes.ino == item.ino => Some(attributes),
+            Looked::Kept(Named::Here(attributes)) => {
+                self.forget(attributes.ino, 1);
                 None
             }
             Looked::Kept(_) | Looked::Lapsed | Looked::Unknown => None,

@@ -2,8 +2,8 @@
 //!
 //! One node owns a fileset. On every other one, [`Owner::Remote`](crate::Owner) sends each operation to it over a
 //! [`Channel`](forebay_base::Channel); there, a [`FilesService`] carries it out for its client. What was granted with an
-//! answer is kept by the daemon of the other node until it is recalled ([`crate::grants`]); its kernel keeps nothing (entry and
-//! attribute timeouts of 0, no pages but those of mappings).
+//! answer is kept by the daemon of the other node until it is recalled ([`crate::grants`]); its kernel keeps names and attributes
+//! for a moment at a time (`lent.rs`), and no pages but those of mappings.
 //!
 //! **Near bytes.** New bytes of another node go to a disk of that node, and it is told where: it reads and writes the object
 //! itself, on the direct path where it has one (`near.rs`). The owner reaches the object by way of that node
@@ -50,6 +50,7 @@ mod cache;
 mod files;
 mod granting;
 mod keeping;
+mod lent;
 mod locking;
 mod near;
 mod open_files;
@@ -65,6 +66,7 @@ pub(crate) mod wire;
 use std::time::Duration;
 
 pub use cache::CacheService;
+pub(crate) use lent::Lent;
 pub(crate) use near::NearFiles;
 pub(crate) use open_files::OpenFiles;
 pub use owner::RemoteOwner;

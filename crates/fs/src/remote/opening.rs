@@ -126,7 +126,7 @@ impl Work<'_> {
         if !may_keep {
             return Answer::Done;
         }
-        match partition.attributes(ino) {
+        match partition.while_routed(|it| it.attributes(ino)).unwrap_or(Err(FsError::Moved)) {
             Ok(found) if found.nlink > 0 && found.cacheable && partition.knows_writers(ino) => {
                 self.granted.attributes = granted;
                 self.granted.home = partition.home_of(ino);

@@ -1,6 +1,6 @@
 //! A fileset of another node, as this one uses it: every operation is a request to its owner.
 //!
-//! What the owner grants with its answers is kept here ([`Kept`]) until it is recalled; the kernel may keep nothing. What is
+//! What the owner grants with its answers is kept here ([`Kept`]) until it is recalled, and lent to the kernel. What is
 //! known here beside that is what this node holds there: its open files, to open them again where the fileset gets another
 //! owner in order, and what its kernel has forgotten, which goes with the next request.
 
@@ -54,7 +54,7 @@ pub struct RemoteOwner {
     pub(super) kept: Kept,
 }
 
-/// What the kernel is told: it may keep nothing.
+/// What the kernel is told of something that was not granted before: it may keep nothing.
 pub(super) fn not_kept(attributes: Attributes) -> Attributes {
     Attributes { cacheable: false, name: KeepName::Never, ..attributes }
 }
@@ -135,18 +135,26 @@ impl RemoteOwner {
         }
     }
 
-    /// The owner takes back what it granted. Files that are open by these grants are open there afterwards.
+    /// The owner takes back what it granted.
+    pub(crate) fn recalled(&self, recall: RecallNumber, items: Vec<Item>) {
+        self.kept.recalled(recall, items);
+    }
+
+    /// Files that are open by grants of these items are open at the owner afterwards.
     ///
     /// # Errors
     /// What the owner says to that: the recall is not over then.
-    pub(crate) fn recalled(&self, recall: RecallNumber, items: Vec<Item>) -> Result<()> {
+    pub(crate) fn register_opens(&self, items: &[Item]) -> Result<()> {
         let of = |item: &Item| match item {
             Item::Attributes(ino) => Some(*ino),
             Item::Entry(..) => None,
         };
-        let inodes: Vec<Ino> = items.iter().filter_map(of).collect();
-        self.kept.recalled(recall, items);
-        inodes.into_iter().try_for_each(|ino| self.register(ino))
+        items.iter().filter_map(of).try_for_each(|ino| self.register(ino))
+    }
+
+    /// It is not asked any more: nothing is lent that it has granted.
+    pub(crate) fn lose_grants(&self) {
+        self.kept.lose();
     }
 
     /// Whether what this node has open is open there, too.

@@ -24,6 +24,7 @@ use crate::ops::{Access, Closer, NodeOpener, Replace, SetXattr};
 use crate::owner::{At, Owner, Route};
 use crate::partition::Caller;
 use crate::stale::Stale;
+use crate::untold::Telling;
 
 /// A name in a directory.
 type Place = (Ino, Vec<u8>);
@@ -55,6 +56,8 @@ pub(super) struct Work<'a> {
     pub(super) changing: Option<Changing>,
     /// What this node's kernel may hold although it changed.
     pub(super) stale: Vec<Stale>,
+    /// Names that are changed, until the kernel was told.
+    pub(super) telling: Option<Telling<'a>>,
 }
 
 impl FilesService {
@@ -137,6 +140,7 @@ impl Service for FilesService {
             beside: None,
             changing: None,
             stale: Vec::new(),
+            telling: None,
         };
         let answer = work.carry_out(asked).unwrap_or_else(|error| match error {
             FsError::Moved => Answer::NotMine,
@@ -146,6 +150,7 @@ impl Service for FilesService {
         work.changing = None;
         // Before anybody can rely on the change: whoever looks on this node from now on sees it.
         self.fs.tell_own_kernel(&work.stale);
+        work.telling = None;
         let reply = Reply { answer, granted: work.granted, beside: work.beside };
         Ok(Message { head: encode(&reply), payload: work.bytes })
     }

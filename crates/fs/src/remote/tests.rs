@@ -346,13 +346,14 @@ fn whatever_bytes_arrive_nothing_breaks() {
 fn grants_and_recalls_come_back_as_they_were_and_broken_ones_are_refused() {
     use forebay_cluster::grants::RecallNumber;
 
-    use crate::grants::{Granted, Item, Recall};
+    use crate::grants::{Granted, Item, Recall, Why};
     let home = Some(seen().at);
     let granted = Granted { entry: Some(GrantNumber(1 << 40)), attributes: None, home, term: 3 };
     let reply = Reply { answer: Answer::Done, granted, beside: None };
     assert_eq!(decode::<Reply>(&encode(&reply)).unwrap().granted, granted);
     let items = vec![Item::Attributes(INO), Item::Entry(INO, b"a name".as_slice().into())];
-    let recall = Recall { fileset: FilesetId(3), recalls: vec![(RecallNumber(7), items)] };
+    let recalls = vec![(RecallNumber(7), items)];
+    let recall = Recall { fileset: FilesetId(3), why: Why::Change, recalls };
     let good = encode(&recall);
     assert_eq!(decode::<Recall>(&good).unwrap(), recall);
     for length in 0..good.len() {

@@ -105,7 +105,7 @@ fn a_record_of_another_version_is_refused_and_nothing_beside_it_is_changed() {
         |_| key::disk_usage(DiskId(0)),
         |_| key::fileset(FilesetId(2)),
     ];
-    for version in [0_u8, 1, 4, 200] {
+    for version in [0_u8, 1, 5, 200] {
         for record in records {
             let tree = Tree::make();
             let key = record(&tree);
@@ -628,6 +628,7 @@ fn an_owner_that_comes_in_stops_the_repair() {
     let mut options = Options {
         repair: Repair::Found,
         records_lost: false,
+        stores: None,
         fileset: None,
         disks: None,
         filesets: None,
@@ -651,6 +652,7 @@ fn an_object_on_another_disk_is_found_by_its_number() {
     let mut options = Options {
         repair: Repair::Found,
         records_lost: false,
+        stores: None,
         fileset: None,
         disks: None,
         filesets: None,

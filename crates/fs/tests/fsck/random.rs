@@ -63,6 +63,7 @@ fn try_fsck(
     let mut how = Options {
         repair,
         records_lost: false,
+        stores: None,
         fileset: None,
         disks: None,
         filesets: None,

@@ -12,6 +12,8 @@ use forebay_fs::record::{
 };
 use forebay_store::{Store, Stores as _};
 
+use forebay_fs::snapshot::{KeptCopy, SnapshotRecord};
+
 use super::WholeStores;
 
 /// Everything in a store.
@@ -24,6 +26,12 @@ struct Image {
     entries: BTreeMap<(Ino, u64), EntryRecord>,
     xattrs: HashMap<Ino, u32>,
     objects_in_use: BTreeMap<DiskId, u64>,
+    /// Snapshots with the bound of their objects.
+    snapshots: BTreeMap<u64, u64>,
+    /// Copies that snapshots have instead of objects.
+    kept: BTreeMap<(ObjectId, u64), ObjectId>,
+    /// Objects of snapshots.
+    held: BTreeSet<ObjectId>,
 }
 
 fn read(store: &dyn Store) -> Image {
@@ -55,6 +63,14 @@ fn read(store: &dyn Store) -> Image {
             Key::Holding(_) => {
                 let _: forebay_fs::quota::Holding = decode("holding", &value).unwrap();
             }
+            Key::Snapshot(number) => {
+                let record: SnapshotRecord = decode("snapshot", &value).unwrap();
+                image.snapshots.insert(number, record.below);
+            }
+            Key::Kept(object, number) => {
+                let copy: KeptCopy = decode("copy", &value).unwrap();
+                image.kept.insert((object, number), copy.at.id);
+            }
             Key::Xattr(ino, _) => *image.xattrs.entry(ino).or_default() += 1,
         }
     }
@@ -76,7 +92,9 @@ impl Image {
 pub fn problems(stores: &WholeStores, disk: &dyn Disk) -> Vec<String> {
     let mut problems = name_problems(stores);
     for id in stores.list().unwrap() {
-        check_objects(&read(&stores.of(id)), disk, &mut problems);
+        let mut image = read(&stores.of(id));
+        hold(&mut image, stores, disk, &mut problems);
+        check_objects(&image, disk, &mut problems);
     }
     problems
 }
@@ -225,6 +243,30 @@ fn check_usage(image: &Image, problems: &mut Vec<String>) {
     }
 }
 
+/// Finds the objects of snapshots, and checks that each is there.
+fn hold(image: &mut Image, stores: &WholeStores, disk: &dyn Disk, problems: &mut Vec<String>) {
+    let fileset = image.fileset();
+    let listed = stores.list_frozen(fileset).unwrap();
+    let known: Vec<u64> = image.snapshots.keys().copied().collect();
+    if listed != known {
+        problems.push(format!("stores of snapshots {listed:?}, but there are {known:?}"));
+    }
+    for (number, below) in &image.snapshots {
+        let Ok(store) = stores.frozen(fileset, *number) else { continue };
+        for (ino, record) in read(&*store).inodes {
+            let Some(at) = record.layout.object() else { continue };
+            let later = image.kept.range((at.id, *number)..=(at.id, u64::MAX)).next();
+            let found = later.map_or(at.id, |(_, copy)| *copy);
+            if at.id.local() >= *below || disk.attributes(found).unwrap().is_none() {
+                problems.push(format!("object {found} of {ino} in snapshot {number} is missing"));
+            }
+            image.held.insert(found);
+        }
+    }
+    let copies: Vec<ObjectId> = image.kept.values().copied().collect();
+    image.held.extend(copies);
+}
+
 fn check_objects(image: &Image, disk: &dyn Disk, problems: &mut Vec<String>) {
     let superblock = image.superblock.as_ref().unwrap();
     let mut referenced: BTreeMap<ObjectId, Ino> = BTreeMap::new();
@@ -255,7 +297,7 @@ fn check_objects(image: &Image, disk: &dyn Disk, problems: &mut Vec<String>) {
         problems.push(format!("{} objects are in use, not {in_use}", referenced.len()));
     }
     disk.list_of(image.fileset(), &mut |id| {
-        if !referenced.contains_key(&id) {
+        if !referenced.contains_key(&id) && !image.held.contains(&id) {
             problems.push(format!("object {id} belongs to no file"));
         }
         true

@@ -364,6 +364,7 @@ pub fn fsck_of(
         records_lost,
         fileset: None,
         disks: None,
+        stores: Some(stores),
         filesets: None,
         progress: &mut |_| {},
     };

@@ -126,7 +126,7 @@ impl Nodes {
         for (uuid, disk) in &parts.disks {
             self.bring(node, uuid, disk);
         }
-        let fs = Namespace::join(parts, self.seen_by(node))?;
+        let fs = Namespace::join(parts, &self.seen_by(node))?;
         self.serve(node, &fs);
         Ok(fs)
     }
@@ -139,7 +139,7 @@ impl Nodes {
         parts: Parts,
     ) -> Arc<Namespace> {
         self.dead.lock().remove(&node);
-        let fs = Namespace::join(parts, self.seen_again_by(node, incarnation)).unwrap();
+        let fs = Namespace::join(parts, &self.seen_again_by(node, incarnation)).unwrap();
         self.serve(node, &fs);
         fs
     }

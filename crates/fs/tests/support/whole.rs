@@ -7,6 +7,10 @@ use forebay_base::FilesetId;
 use forebay_fs::key::{self, Key};
 use forebay_store::{Batch, Bytes, Result, Store, StoreError, Stores};
 
+/// Keys of frozen copies begin so, after the number of the fileset: no key of a store does.
+const FROZEN: &[u8] = b"~";
+const AFTER_FROZEN: &[u8] = b"\x7f";
+
 /// The stores of a file system within one store.
 #[derive(Clone)]
 pub struct WholeStores(pub Arc<dyn Store>);
@@ -14,7 +18,14 @@ pub struct WholeStores(pub Arc<dyn Store>);
 impl WholeStores {
     /// The store of a fileset, whether or not there is anything in it.
     pub fn of(&self, fileset: FilesetId) -> PartOfStore {
-        PartOfStore { inner: Arc::clone(&self.0), fileset }
+        let prefix = fileset.0.to_be_bytes().to_vec();
+        PartOfStore { inner: Arc::clone(&self.0), fileset, prefix }
+    }
+
+    /// A frozen copy of the store of a fileset: behind all its keys.
+    fn frozen_part(&self, fileset: FilesetId, number: u64) -> PartOfStore {
+        let prefix = [&fileset.0.to_be_bytes()[..], FROZEN, &number.to_be_bytes()].concat();
+        PartOfStore { inner: Arc::clone(&self.0), fileset, prefix }
     }
 
     /// The fileset in whose store a key lies, if the key tells.
@@ -23,7 +34,8 @@ impl WholeStores {
             Key::Inode(ino) | Key::Entry(ino, _) | Key::Xattr(ino, _) => Some(ino.fileset()),
             Key::Fileset(_) | Key::Task(_) => Some(FilesetId::ROOT),
             Key::Term | Key::Superblock | Key::Usage | Key::DiskUsage(_) => None,
-            Key::Quota(_) | Key::Holding(_) => None,
+            Key::Quota(_) | Key::Holding(_) | Key::Snapshot(_) => None,
+            Key::Kept(object, _) => Some(object.fileset()),
         }
     }
 
@@ -76,6 +88,43 @@ impl Stores for WholeStores {
         }
         Ok(found)
     }
+
+    fn freeze_shared(&self, fileset: FilesetId, number: u64) -> Result<bool> {
+        let rows = self.of(fileset).scan(b"", &[0xff; 32], usize::MAX)?;
+        let changes = rows.into_iter().map(|(key, value)| (key, Some(value))).collect();
+        self.remove_frozen(fileset, number)?;
+        let copy = self.frozen_part(fileset, number);
+        copy.commit(&Batch { requires: Vec::new(), changes })?;
+        Ok(true)
+    }
+
+    fn frozen(&self, fileset: FilesetId, number: u64) -> Result<Arc<dyn Store>> {
+        let copy = self.frozen_part(fileset, number);
+        if copy.get(key::SUPERBLOCK)?.is_none() {
+            return Err(StoreError::Missing(format!("no copy {number} of store {fileset}")));
+        }
+        Ok(Arc::new(copy))
+    }
+
+    fn remove_frozen(&self, fileset: FilesetId, number: u64) -> Result<()> {
+        let copy = self.frozen_part(fileset, number);
+        let rows = copy.scan(b"", &[0xff; 32], usize::MAX)?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let changes = rows.into_iter().map(|(key, _)| (key, None)).collect();
+        copy.commit(&Batch { requires: Vec::new(), changes })
+    }
+
+    fn list_frozen(&self, fileset: FilesetId) -> Result<Vec<u64>> {
+        let from = [&fileset.0.to_be_bytes()[..], FROZEN].concat();
+        let to = [&fileset.0.to_be_bytes()[..], &[FROZEN[0] + 1]].concat();
+        let rows = self.0.scan(&from, &to, usize::MAX)?;
+        let number = |key: &[u8]| u64::from_be_bytes(key[3..11].try_into().expect("a number"));
+        let mut found: Vec<u64> = rows.iter().map(|(key, _)| number(key)).collect();
+        found.dedup();
+        Ok(found)
+    }
 }
 
 /// The store of one fileset within another store.
@@ -83,11 +132,12 @@ impl Stores for WholeStores {
 pub struct PartOfStore {
     inner: Arc<dyn Store>,
     fileset: FilesetId,
+    prefix: Bytes,
 }
 
 impl PartOfStore {
     fn full(&self, key: &[u8]) -> Bytes {
-        [&self.fileset.0.to_be_bytes(), key].concat()
+        [&self.prefix, key].concat()
     }
 }
 
@@ -104,8 +154,16 @@ impl Store for PartOfStore {
         if from >= to {
             return Ok(Vec::new());
         }
-        let rows = self.inner.scan(&self.full(from), &self.full(to), limit)?;
-        Ok(rows.into_iter().map(|(key, value)| (key[2..].to_vec(), value)).collect())
+        let mut rows = Vec::new();
+        // Frozen copies lie between.
+        for (from, to) in [(from, to.min(FROZEN)), (from.max(AFTER_FROZEN), to)] {
+            if from < to && rows.len() < limit {
+                let left = limit - rows.len();
+                rows.extend(self.inner.scan(&self.full(from), &self.full(to), left)?);
+            }
+        }
+        let key = |key: &Bytes| key[self.prefix.len()..].to_vec();
+        Ok(rows.into_iter().map(|(full, value)| (key(&full), value)).collect())
     }
 
     fn commit(&self, batch: &Batch) -> Result<()> {

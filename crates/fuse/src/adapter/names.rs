@@ -28,7 +28,11 @@ impl Adapter {
         match self.fs.lookup(request.ino, name) {
             Ok(attributes) => reply.push(&self.entry(&attributes)),
             // Others make names there too: the kernel must not keep that there is nothing.
-            Err(error) if !self.fs.may_keep_absence(request.ino) => return Err(error.into()),
+            Err(error)
+                if !(self.fs.may_keep_absence(request.ino) || self.fs.answer_lends_absence()) =>
+            {
+                return Err(error.into());
+            }
             Err(error) => {
                 absent_or(error)?;
                 reply.push(&self.ttl.absent());

@@ -162,6 +162,7 @@ fn answer_requests(
         if let Err(error) = seat.answer(length, adapter, device) {
             tracing::error!(%error, "an answer was refused by the FUSE device");
         }
+        adapter.fs.end_answer();
         tell_of_changes(&adapter.fs, device);
         adapter.fs.after_request();
         if !pause.is_zero() {

@@ -180,6 +180,11 @@ impl Seat {
                 Completed::Lost(errno) => return Err(io::Error::from_raw_os_error(errno)),
             }
             self.push(last.0, last.1)?;
+            // Whoever takes back what is lent with an answer waits until the kernel has it.
+            if adapter.fs.answer_lends() {
+                self.submit()?;
+            }
+            adapter.fs.end_answer();
             // What is left to do comes after the answer, which otherwise goes with the next wait.
             if adapter.fs.has_stale() {
                 self.submit()?;

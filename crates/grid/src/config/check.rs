@@ -97,6 +97,7 @@ impl Config {
             .map(|fault| fault.below([Key("general")]))
             .or_else(|| self.fair_share.fault().map(|fault| fault.below([Key("fair_share")])))
             .or_else(|| self.queue_fault())
+            .or_else(|| self.preempt_fault())
             .or_else(|| self.host_fault())
             .or_else(|| self.resource_fault())
             .or_else(|| self.profile_fault())
@@ -123,6 +124,24 @@ impl Config {
             return Some(Fault::at(path, name, "the name of a queue"));
         }
         None
+    }
+
+    /// The first queue that cannot be preempted by the one that says so.
+    fn preempt_fault(&self) -> Option<Fault> {
+        self.queues.iter().enumerate().find_map(|(place, queue)| {
+            let (at, name) = queue.preempt.iter().enumerate().find(|(_, name)| {
+                self.queue(name).is_none_or(|other| other.priority >= queue.priority)
+            })?;
+            let allowed = match self.queue(name) {
+                None => "the name of a queue".to_owned(),
+                Some(other) => format!(
+                    "a queue of lower priority than {}, which is {}: {name} has {}",
+                    queue.name, queue.priority, other.priority
+                ),
+            };
+            let path = [Key("queue"), Place(place), Key("preempt"), Place(at)];
+            Some(Fault::at(path, name, allowed))
+        })
     }
 
     /// The first user that there is not.

@@ -7,8 +7,8 @@ mod queue;
 
 pub use profile::ProfileConfig;
 pub use queue::{
-    AreaExceeded, Exceeded, Load, LoadIndex, Order, QueueConfig, RerunDefault, Threshold,
-    Thresholds,
+    AreaExceeded, Exceeded, Load, LoadIndex, Order, Preempted, QueueConfig, RerunDefault,
+    Threshold, Thresholds,
 };
 
 use std::collections::BTreeMap;
@@ -335,6 +335,9 @@ fn one_queue() -> Vec<QueueConfig> {
         starter: None,
         spill: Vec::new(),
         slurm: Vec::new(),
+        preempt: Vec::new(),
+        preempted: Preempted::Suspend,
+        preempt_grace: Period(0),
     }]
 }
 

@@ -44,6 +44,17 @@ pub enum AreaExceeded {
     End,
 }
 
+/// How a job makes room for one of a queue that preempts its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preempted {
+    /// It is suspended, and keeps its memory and its resources.
+    #[default]
+    Suspend,
+    /// It is ended and starts again, if it is rerunnable.
+    Requeue,
+}
+
 /// Settings of one queue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -113,6 +124,15 @@ pub struct QueueConfig {
     /// Options of `sbatch` for its jobs that run through Slurm, such as `--partition=long`.
     #[serde(default)]
     pub slurm: Vec<String>,
+    /// Queues of lower priority whose jobs make room for jobs of this one.
+    #[serde(default)]
+    pub preempt: Vec<QueueName>,
+    /// How jobs of this queue make room.
+    #[serde(default)]
+    pub preempted: Preempted,
+    /// For how long a job of this queue has run at least before it makes room.
+    #[serde(default)]
+    pub preempt_grace: Period,
 }
 
 /// Load at which jobs are started, and suspended.

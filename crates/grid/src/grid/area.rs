@@ -6,7 +6,7 @@ use crate::config::AreaExceeded;
 use crate::event::{AreaSize, Outcome};
 use crate::grid::Grid;
 use crate::grid::explain::Reason;
-use crate::task::{Ending, Stops, Task};
+use crate::task::{Ending, Run, Stops, Task};
 use crate::vocabulary::{HostName, TaskId};
 
 impl Grid {
@@ -52,7 +52,8 @@ impl Grid {
     }
 
     /// What is to be said of a task that was started: why it is suspended, and that its areas hold too much.
-    pub(super) fn explain_run(&self, task: TaskId, stops: Stops) -> Vec<Reason> {
+    pub(super) fn explain_run(&self, task: TaskId, run: &Run) -> Vec<Reason> {
+        let stops = run.stops();
         let area = self.area_over(task).map(|(bytes, limit, exceeded)| Reason::Area {
             bytes,
             limit,
@@ -66,6 +67,8 @@ impl Grid {
             held.then_some(Reason::StoppedByArea),
             area,
         ];
-        reasons.into_iter().flatten().collect()
+        let mut reasons: Vec<Reason> = reasons.into_iter().flatten().collect();
+        reasons.extend(self.explain_preemption(task, run));
+        reasons
     }
 }

@@ -70,7 +70,11 @@ impl Grid {
         self.sees(by, self.ledger.user_of(job)) || of_queue()
     }
 
-    fn check_admin(&self, by: &UserName, what: impl FnOnce() -> String) -> Result<(), Refusal> {
+    pub(super) fn check_admin(
+        &self,
+        by: &UserName,
+        what: impl FnOnce() -> String,
+    ) -> Result<(), Refusal> {
         if self.is_admin(by) {
             return Ok(());
         }

@@ -25,7 +25,7 @@ use crate::parse::resources::GPU;
 use crate::ready::{Entry, Line, Shape, ShapeId};
 use crate::spec::Sharing;
 use crate::task::{Second, Step, Why};
-use crate::vocabulary::{HostId, JobId, QueueId, TaskId, UserId};
+use crate::vocabulary::{HostId, JobId, Moment, QueueId, TaskId, UserId};
 use crate::wrap::Wrap;
 
 /// Whose turn it is: the greatest goes first.
@@ -66,6 +66,7 @@ impl Grid {
         if !self.index.queues.iter().any(|queue| queue.stirred) {
             return;
         }
+        self.index.reserve.short.clear();
         let mut waiters = Waiters::default();
         let mut order: Vec<(Reverse<u32>, usize, QueueId)> = self
             .queue_ids()
@@ -81,11 +82,14 @@ impl Grid {
         for queue in &mut self.index.queues {
             queue.stirred = false;
         }
+        self.preempt_look = Moment::NEVER;
         for (_, _, queue) in order {
+            self.resume_preempted(Some(queue), out);
             if self.queue_obstacle(queue).is_none() {
                 self.serve(queue, &mut waiters, out);
             }
         }
+        self.resume_preempted(None, out);
     }
 
     /// Why a queue starts nothing at all.
@@ -110,7 +114,8 @@ impl Grid {
         let usable = |host: &&crate::hosts::HostNow| host.contact.state == Reach::Up;
         let hosts = self.index.hosts.iter().filter(usable);
         let mut free: u64 = hosts.map(|host| u64::from(host.free_slots())).sum();
-        if free == 0 {
+        let preempts = self.queue_config(queue).is_some_and(|config| !config.preempt.is_empty());
+        if free == 0 && !preempts {
             // The commonest case: a job comes while the grid is full.
             return;
         }
@@ -122,16 +127,30 @@ impl Grid {
             .iter_mut()
             .filter_map(|(user, line)| self.turn(queue, *user, line, &full))
             .collect();
-        while free > 0
+        while (free > 0 || preempts)
             && let Some(turn) = turns.pop()
         {
             let user = turn.user;
             let Some(line) = lines.get_mut(&user) else { continue };
             let Some((shape, entry)) = self.first(queue, user, line, &full) else { continue };
-            match self.choose(queue, shape) {
+            if let Some((name, ..)) = self.grid_short(self.index.shapes.get(shape)) {
+                full.insert(shape);
+                self.index.reserve.short.entry(name).or_insert(entry.job);
+                turns.extend(self.turn(queue, user, line, &full));
+                continue;
+            }
+            let blocked = Blocked { queue, user, shape, entry };
+            let mut chosen = self.choose(queue, shape);
+            if chosen.is_none() && preempts && self.preempt(&blocked, waiters, out) {
+                chosen = self.choose(queue, shape);
+            }
+            match chosen {
                 None => {
                     full.insert(shape);
-                    self.found_none(Blocked { queue, user, shape, entry }, waiters);
+                    self.found_none(blocked, waiters);
+                }
+                Some(_) if !self.may_take_resources(shape, entry.job) => {
+                    full.insert(shape);
                 }
                 // What is reserved now may be the host that was chosen.
                 Some(_) if self.pass(waiters) => {}
@@ -181,14 +200,17 @@ impl Grid {
         full: &FxHashSet<ShapeId>,
     ) -> Option<(ShapeId, Entry)> {
         let left = self.slots_left(queue, user);
+        let name = self.ledger.users.at(user.0);
         line.first(&self.index.ready, |shape| {
             let needs = self.index.shapes.get(shape);
-            !full.contains(&shape) && needs.slots <= left && self.grid_short(needs).is_none()
+            !full.contains(&shape)
+                && needs.slots <= left
+                && self.reservation_obstacle(needs.reservation.as_ref(), name).is_none()
         })
     }
 
     /// Slots that limits of the queue and of the user leave.
-    fn slots_left(&self, queue: QueueId, user: UserId) -> u32 {
+    pub(super) fn slots_left(&self, queue: QueueId, user: UserId) -> u32 {
         let left = |(_, used, most): (_, u64, u32)| u64::from(most).saturating_sub(used);
         let least = self.slot_limits(queue, user).into_iter().flatten().map(left).min();
         least.map_or(u32::MAX, |left| u32::try_from(left).unwrap_or(u32::MAX))
@@ -222,9 +244,15 @@ impl Grid {
         let shape = self.index.shapes.get(shape);
         let mut why = Why { allowed: candidates.len() as u32, ..Why::default() };
         let mut best: Option<(HostId, u32, u32)> = None;
+        let kept = self.kept_for_suspended(queue);
+        let near = |host: HostId| {
+            let name = self.ledger.hosts.at(host.0);
+            shape.near.iter().find(|(near, _)| near == name).map_or(0, |(_, inputs)| *inputs)
+        };
         for candidate in candidates {
             if self.obstacle_now(queue, shape, candidate.host).is_some()
                 || self.kept_from(queue, shape, candidate.host).is_some()
+                || kept.iter().any(|(of, _)| *of == candidate.host)
             {
                 continue;
             }
@@ -233,7 +261,8 @@ impl Grid {
             let this = (candidate.host, candidate.preference, host.load_milli());
             let better = |than: (HostId, u32, u32)| {
                 let free = |id: HostId| self.index.hosts[id.0 as usize].free_slots();
-                (this.1, Reverse(this.2), free(this.0)) > (than.1, Reverse(than.2), free(than.0))
+                let key = |of: (HostId, u32, u32)| (of.1, near(of.0), Reverse(of.2), free(of.0));
+                key(this) > key(than)
             };
             let second = match best {
                 Some(before) if !better(before) => Some(this),
@@ -247,7 +276,7 @@ impl Grid {
             }
         }
         let (host, preference, load_milli) = best?;
-        Some((host, Why { preference, load_milli, ..why }))
+        Some((host, Why { preference, load_milli, near: near(host), ..why }))
     }
 
     fn find_candidates(&self, queue: QueueId, shape: &Shape) -> Vec<Candidate> {
@@ -294,7 +323,17 @@ impl Grid {
         shape: &Shape,
         host: HostId,
     ) -> Option<HostObstacle> {
-        let now = &self.index.hosts[host.0 as usize];
+        self.obstacle_if(queue, shape, host, &self.index.hosts[host.0 as usize])
+    }
+
+    /// Why a host that is listed could not take a task of a shape if it was as `now`.
+    pub(super) fn obstacle_if(
+        &self,
+        queue: QueueId,
+        shape: &Shape,
+        host: HostId,
+        now: &HostNow,
+    ) -> Option<HostObstacle> {
         let needed = shape.slots;
         match now.contact.state {
             Reach::Gone => return Some(HostObstacle::Gone),
@@ -326,8 +365,11 @@ impl Grid {
                 return Some(HostObstacle::Memory { free });
             }
         }
-        if let Some(short) = self.host_short(host, shape) {
+        if let Some(short) = self.host_short(now, shape) {
             return Some(short.obstacle);
+        }
+        if let Some(set_aside) = self.set_aside(queue, shape, host, now) {
+            return Some(set_aside);
         }
         if now.unable_until > self.now {
             return Some(HostObstacle::Unable { until: now.unable_until });
@@ -400,6 +442,7 @@ impl Grid {
         let task = TaskId { job: entry.job, index: job.index_at(place) };
         let slots = job.spec.slots();
         let time_limit = self.time_limit(entry.job);
+        let time_limit = [time_limit, self.reserved_for(&job.spec)].into_iter().flatten().min();
         let limit_ms = time_limit.map(Period::as_ms);
         debug_assert_eq!(job.queue, queue);
         let wrap = Wrap::of(&job.spec, self.queue_config(queue));

@@ -3,9 +3,6 @@
 //! Reasons come from the very checks that dispatch makes, so they are true now. A task that waits has
 //! one at least.
 
-use std::fmt;
-
-use forebay_base::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{AreaExceeded, Exceeded};
@@ -18,7 +15,9 @@ use crate::parse::period::Period;
 use crate::ready::{Entry, Shape};
 use crate::service::ServiceState;
 use crate::task::{Cause, Excluded, Finish, Task, Waiting, Why};
-use crate::vocabulary::{HostId, HostName, JobId, Moment, QueueName, ResourceName, TaskId};
+use crate::vocabulary::{
+    HostId, HostName, JobId, Moment, QueueName, ReservationName, ResourceName, TaskId,
+};
 
 /// Why a task is how it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,6 +71,13 @@ pub enum Reason {
         used: u32,
         /// How much there is.
         most: u32,
+    },
+    /// What is free of a resource that all hosts share is kept for a job before it, which needs more.
+    ResourceKept {
+        /// Which.
+        name: ResourceName,
+        /// For which job.
+        job: JobId,
     },
     /// As many tasks of its array are on hosts as may be at once.
     Throttle {
@@ -149,6 +155,37 @@ pub enum Reason {
     },
     /// What Slurm says of it.
     Slurm(String),
+    /// Its reservation is not there.
+    ReservationGone(ReservationName),
+    /// Its reservation is not for its user.
+    ReservationOfOthers(ReservationName),
+    /// Its reservation has not begun.
+    ReservationStarts {
+        /// Which.
+        name: ReservationName,
+        /// When it begins.
+        at: Moment,
+    },
+    /// It is suspended while a job of a queue that preempts its own has its slots.
+    Preempted {
+        /// That job.
+        by: JobId,
+    },
+    /// It is being ended and starts again later, to make room for a job of a queue that preempts its own.
+    Requeued {
+        /// That job.
+        by: JobId,
+    },
+    /// It has the slots of these jobs, which are suspended meanwhile.
+    Preempts {
+        /// Those jobs.
+        tasks: Vec<TaskId>,
+    },
+    /// These jobs are being ended to make room for it.
+    Awaits {
+        /// Those jobs.
+        tasks: Vec<TaskId>,
+    },
 }
 
 /// What one host says.
@@ -164,6 +201,12 @@ pub struct HostVerdict {
     /// The resource that is short, if that is the obstacle.
     #[serde(default)]
     pub resource: Option<ResourceName>,
+    /// The reservation that has its slots, if that is the obstacle.
+    #[serde(default)]
+    pub reservation: Option<ReservationName>,
+    /// How many inputs of the job lie there.
+    #[serde(default)]
+    pub near: u32,
 }
 
 /// Why a host cannot take a task.
@@ -246,6 +289,22 @@ pub enum HostObstacle {
         /// For which.
         job: JobId,
     },
+    /// The reservation of the job has no slots there.
+    NotInReservation,
+    /// Too few slots that the reservation of the job has there are free.
+    ReservationSlots {
+        /// How many its jobs use.
+        used: u32,
+        /// How many it has.
+        most: u32,
+    },
+    /// Its slots are reserved in advance, before the job would have ended.
+    SetAside {
+        /// From when on.
+        from: Moment,
+        /// Until when.
+        until: Moment,
+    },
     /// A job was started there just now.
     Rests {
         /// Until when it is left alone.
@@ -285,6 +344,9 @@ impl HostObstacle {
             | HostObstacle::NoLoad
             | HostObstacle::Load(_)
             | HostObstacle::Reserved { .. }
+            | HostObstacle::NotInReservation
+            | HostObstacle::ReservationSlots { .. }
+            | HostObstacle::SetAside { .. }
             | HostObstacle::Rests { .. }
             | HostObstacle::Unable { .. } => false,
         }
@@ -322,7 +384,7 @@ impl Grid {
         };
         match job.task(id.index)? {
             Task::Active(run) => {
-                let reasons = self.explain_run(id, run.stops());
+                let reasons = self.explain_run(id, run);
                 Some(placed(run.host, run.why, reasons))
             }
             Task::Finished(finish) => Some(match finish.last {
@@ -361,6 +423,8 @@ impl Grid {
             reasons.push(Reason::Throttle { active: job.tally.active });
         }
         reasons.extend(self.queue_obstacle(job.queue));
+        let user = self.ledger.user_of(job);
+        reasons.extend(self.reservation_obstacle(job.spec.reservation.as_ref(), user));
         let slots = u64::from(job.spec.slots());
         for (limit, used, most) in self.slot_limits(job.queue, job.user).into_iter().flatten() {
             if used + slots > u64::from(most) {
@@ -377,6 +441,8 @@ impl Grid {
         if let Some((name, used, most)) = self.grid_short(&shape) {
             let needed = shape.resources.of(name.as_str());
             reasons.push(Reason::Resource { name, needed, used, most });
+        } else if reasons.is_empty() {
+            reasons.extend(self.resource_kept_from(&shape, id.job));
         }
         let hosts: Vec<HostVerdict> = (0..self.index.hosts.len() as u32)
             .map(HostId)
@@ -389,6 +455,7 @@ impl Grid {
         } else if obstacles().all(|obstacle| obstacle.is_some()) {
             let only_room = reasons.is_empty();
             reasons.push(Reason::NoHostFits);
+            reasons.extend(self.explain_room_made(id.job));
             reasons.extend(self.explain_reservation(id.job).filter(|_| only_room));
         }
         if reasons.is_empty() {
@@ -407,9 +474,14 @@ impl Grid {
             let after = self.goes_after(hold, job.queue, job.user, entry);
             after.then_some(HostObstacle::Reserved { job: hold.entry.job })
         };
+        let suspended = || {
+            let kept = self.kept_for_suspended(job.queue);
+            let (_, job) = kept.into_iter().find(|(of, _)| *of == host)?;
+            Some(HostObstacle::Reserved { job })
+        };
         let obstacle = match self.listed(job.queue, shape, host) {
             Err(obstacle) => Some(obstacle),
-            Ok(_) => self.obstacle_now(job.queue, shape, host).or_else(kept),
+            Ok(_) => self.obstacle_now(job.queue, shape, host).or_else(kept).or_else(suspended),
         };
         let unable = match (obstacle, &self.index.hosts[host.0 as usize].unable_why) {
             (Some(HostObstacle::Unable { .. }), Some((user, why))) if *user == job.user => {
@@ -419,11 +491,18 @@ impl Grid {
         };
         let resource = match obstacle {
             Some(HostObstacle::Resource { .. } | HostObstacle::ResourceTooSmall { .. }) => {
-                self.host_short(host, shape).map(|short| short.name)
+                let now = &self.index.hosts[host.0 as usize];
+                self.host_short(now, shape).map(|short| short.name)
             }
             _ => None,
         };
-        HostVerdict { host: self.host_name(host), obstacle, unable, resource }
+        let reservation = match obstacle {
+            Some(HostObstacle::SetAside { from, .. }) => self.reservation_on(host, from),
+            _ => None,
+        };
+        let host = self.host_name(host);
+        let near = shape.near.iter().find(|(near, _)| *near == host).map_or(0, |(_, count)| *count);
+        HostVerdict { host, obstacle, unable, resource, reservation, near }
     }
 
     fn explain_dependency(&self, id: TaskId, job: &Job, reasons: &mut Vec<Reason>) {
@@ -444,152 +523,5 @@ impl Grid {
         });
         unmet.extend(self.never_parts(condition));
         reasons.push(Reason::Dependency(unmet));
-    }
-}
-
-/// A moment for people, in UTC.
-fn utc(at: Moment) -> String {
-    let time = i64::try_from(at.0 / 1000).ok().and_then(|s| jiff::Timestamp::from_second(s).ok());
-    time.map_or_else(|| "the end of time".to_owned(), |time| time.to_string())
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reason::Held => f.write_str("it is held; forebay release lets it start"),
-            Reason::Dependency(parts) => write!(f, "it waits for {}", parts.join(", ")),
-            Reason::DependencyNever(parts) => {
-                write!(f, "it can never start: {}", parts.join(", "))
-            }
-            Reason::Begin { at } => write!(f, "it may not begin before {}", utc(*at)),
-            Reason::Pause { at, failures } => write!(
-                f,
-                "the service ended {failures} times in a row; it starts again at {}, or at once after forebay service restart",
-                utc(*at)
-            ),
-            Reason::Resource { name, needed, used, most } => {
-                write!(f, "it needs {needed} of {name}, and jobs use {used} of {most} on the grid")
-            }
-            Reason::Throttle { active } => {
-                write!(f, "{active} elements of the array are running, the limit of the array")
-            }
-            Reason::QueueGone(name) => write!(f, "queue {name} is no longer in the settings"),
-            Reason::QueueInactive => f.write_str("the queue is inactive"),
-            Reason::DispatchWindow => f.write_str("the dispatch window of the queue is closed"),
-            Reason::RunWindow => f.write_str("the run window of the queue is closed"),
-            Reason::QueueSlots { used, most } => {
-                write!(f, "the queue uses {used} of at most {most} slots")
-            }
-            Reason::UserSlotsInQueue { used, most } => {
-                write!(f, "the user uses {used} of at most {most} slots in this queue")
-            }
-            Reason::UserSlots { used, most } => {
-                write!(f, "the user uses {used} of at most {most} slots on the grid")
-            }
-            Reason::NoHostSuits => {
-                f.write_str("no host can ever take it, with the current hosts and settings")
-            }
-            Reason::NoHostFits => f.write_str("no host can take it now"),
-            Reason::NextRound { .. } => {
-                f.write_str("jobs are started at intervals; it waits for the next one")
-            }
-            Reason::Reserved { host, slots, within: Some(within) } => {
-                write!(
-                    f,
-                    "{slots} slots on {host} are reserved for it and will be free in {within} at the latest"
-                )
-            }
-            Reason::Reserved { host, slots, within: None } => {
-                write!(f, "{slots} slots on {host} are reserved for it as soon as they become free")
-            }
-            Reason::StoppedByUser => {
-                f.write_str("it is suspended; forebay release lets it continue")
-            }
-            Reason::StoppedByWindow => {
-                f.write_str("it is suspended: the run window of the queue is closed")
-            }
-            Reason::StoppedByLoad => {
-                f.write_str("it is suspended: its host is loaded beyond a stop value")
-            }
-            Reason::StoppedByArea => f.write_str(
-                "it is suspended: its work areas held more than area_limit of the queue; it continues when the next \
-                 measurement shows less",
-            ),
-            Reason::Area { bytes, limit, exceeded } => {
-                let (bytes, limit) = (ByteSize(*bytes), ByteSize(*limit));
-                let then = match exceeded {
-                    AreaExceeded::Warn => "",
-                    AreaExceeded::Hold => {
-                        ": it is suspended until they hold less; remove files, or kill it"
-                    }
-                    AreaExceeded::End => ": it is being killed",
-                };
-                write!(f, "its work areas hold {bytes}, more than the {limit} of area_limit{then}")
-            }
-            Reason::Slurm(said) => f.write_str(said),
-            Reason::Passed { left } => {
-                write!(f, "jobs that fit may start before it for another {left} (reserve_after)")
-            }
-        }
-    }
-}
-
-impl fmt::Display for HostObstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HostObstacle::Gone => f.write_str("has not joined, or was lost"),
-            HostObstacle::Away => f.write_str("is unreachable"),
-            HostObstacle::Silent => f.write_str("has not reported for a while"),
-            HostObstacle::Unlisted => f.write_str("is not listed in the settings"),
-            HostObstacle::Control => f.write_str("runs no jobs (role = \"control\")"),
-            HostObstacle::Closed => f.write_str("is closed"),
-            HostObstacle::NoAgent => f.write_str(
-                "runs jobs through Slurm, which neither connects terminals nor watches services",
-            ),
-            HostObstacle::NotInQueue => f.write_str("is not used by the queue"),
-            HostObstacle::NotInJob => f.write_str("is not in the job's host list"),
-            HostObstacle::Excluded => f.write_str("is excluded by an earlier exit code of the job"),
-            HostObstacle::TooSmall { slots } => write!(f, "has only {slots} slots"),
-            HostObstacle::Slots { free } => write!(f, "has {free} free slots"),
-            HostObstacle::QueueSlots { used, most } => {
-                write!(f, "the queue uses {used} of at most {most} of its slots")
-            }
-            HostObstacle::MemoryTooSmall { bytes } => {
-                write!(f, "has only {} of memory", ByteSize(*bytes))
-            }
-            HostObstacle::Memory { free } => {
-                write!(f, "has only {} of free memory", ByteSize(*free))
-            }
-            HostObstacle::ResourceTooSmall { total } => write!(f, "has only {total} of it"),
-            HostObstacle::Resource { free } => write!(f, "has only {free} of it free"),
-            HostObstacle::Busy { jobs } => {
-                write!(f, "runs {jobs} other jobs, and this one wants the host for itself")
-            }
-            HostObstacle::Exclusive { job } => write!(f, "is exclusive to job {job}"),
-            HostObstacle::NoLoad => f.write_str("has not reported its load yet"),
-            HostObstacle::Load(Exceeded { index, value, limit }) => {
-                write!(f, "{} is {value}, beyond its threshold {limit}", index.name())
-            }
-            HostObstacle::Reserved { job } => write!(f, "is reserved for job {job}"),
-            HostObstacle::Rests { .. } => f.write_str("a job was started there just now"),
-            HostObstacle::Unable { .. } => {
-                f.write_str("could not start a job, and is not used for a while")
-            }
-        }
-    }
-}
-
-impl fmt::Display for Placement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Why { allowed, fitting, preference, load_milli, second } = self.why;
-        let load = |milli: u32| f64::from(milli) / 1000.0;
-        write!(f, "{}: {fitting} of {allowed} allowed hosts could take it", self.host)?;
-        let (Some(second), Some(name)) = (second, &self.second) else { return Ok(()) };
-        if second.preference < preference {
-            write!(f, "; preferred ({preference}) to {name} ({})", second.preference)
-        } else {
-            let (here, there) = (load(load_milli), load(second.load_milli));
-            write!(f, "; least loaded ({here} per slot, {name} {there})")
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! The grid: one state that events change.
 
+mod advance;
 mod area;
 mod contact;
 mod control;
@@ -8,6 +9,7 @@ mod explain;
 mod flow;
 mod modify;
 mod possible;
+mod preempt;
 mod reserve;
 mod resource;
 mod running;
@@ -16,6 +18,7 @@ mod service;
 mod submit;
 mod time;
 mod view;
+mod words;
 
 pub use explain::{Explanation, HostObstacle, HostVerdict, Placement, Reason};
 pub use flow::StepState;
@@ -41,6 +44,10 @@ pub struct Grid {
     next_look: Moment,
     /// When jobs are started next, in interval mode.
     next_round: Moment,
+    /// When reservations are looked at next.
+    reservations_look: Moment,
+    /// When a job has run for long enough that it may make room for one that waits.
+    preempt_look: Moment,
 }
 
 impl Grid {
@@ -63,7 +70,16 @@ impl Grid {
         let now = now.max(ledger.at);
         let index = Index::build(&ledger, now);
         let next_look = Moment(0);
-        let mut grid = Grid { ledger, index, now, next_look, next_round: now };
+        let (reservations_look, preempt_look) = (Moment(0), Moment::NEVER);
+        let mut grid = Grid {
+            ledger,
+            index,
+            now,
+            next_look,
+            next_round: now,
+            reservations_look,
+            preempt_look,
+        };
         grid.look_at_windows();
         Ok(grid)
     }
@@ -92,6 +108,14 @@ impl Grid {
                 let switched = self.switch_host(&by, &host, state, out);
                 out.effects.push(switched.unwrap_or_else(Effect::Rejected));
             }
+            Event::Reserve { by, reservation } => {
+                let made = self.reserve_in_advance(&by, *reservation, out);
+                out.effects.push(made.unwrap_or_else(Effect::Rejected));
+            }
+            Event::Unreserve { by, name } => {
+                let deleted = self.unreserve(&by, &name, out);
+                out.effects.push(deleted.unwrap_or_else(Effect::Rejected));
+            }
             Event::Configured(config) => self.configure(config, out),
             Event::HostJoined(joined) => self.join(*joined, out),
             Event::HostLoad { host, load } => self.take_load(&host, load, out),
@@ -106,6 +130,12 @@ impl Grid {
             }
             Event::WorkReleased { task, requeues, result } => {
                 self.work_released(task, requeues, &result, out);
+            }
+            Event::Told { job, ended } => {
+                let known = self.ledger.jobs.get(&job);
+                if known.is_some_and(|known| known.ended() == Some(ended)) {
+                    self.record(Change::Told { job, ended }, out);
+                }
             }
             Event::Flow(event) => self.flow_event(event, out),
             Event::Tick => {}
@@ -131,7 +161,8 @@ impl Grid {
             Dispatch::Event => self.next_reservation(),
         };
         let times = self.index.times.next();
-        let next = self.next_look.min(deadline).min(times).min(round);
+        let looks = self.next_look.min(self.reservations_look).min(self.preempt_look);
+        let next = looks.min(deadline).min(times).min(round);
         next.min(self.next_forgetting()).min(self.next_firing())
     }
 

@@ -65,6 +65,15 @@ impl Grid {
         let queue_is_new = spec.queue != job.spec.queue;
         let queue = if queue_is_new { self.check_intake(by, &mut spec)? } else { job.queue };
         self.check_spec(queue, &spec, changes.deadline.is_some())?;
+        if changes.reservation.is_some() {
+            self.check_reservation(&owner, &spec)?;
+        }
+        if let Some(name) = job.spec.reservation.as_ref().filter(|_| job.tally.active > 0)
+            && (changes.time_limit.is_some() || changes.reservation.is_some())
+        {
+            let fault = format!("job {id} runs in reservation {name}, which says for how long");
+            return Err(Refusal::Invalid(fault));
+        }
         let condition = match &changes.depends {
             None => job.condition.clone(),
             Some(Set::Nothing) => None,
@@ -82,7 +91,8 @@ impl Grid {
         let bytes = footprint::bytes_of(&spec, condition.as_ref());
         let before = footprint::bytes_of(&job.spec, job.condition.as_ref());
         self.check_bytes(Some(job.user), bytes.saturating_sub(before))?;
-        let limit_ms = (changes.time_limit.is_some() || queue_is_new).then(|| {
+        let is_free = job.spec.reservation.is_none();
+        let limit_ms = (is_free && (changes.time_limit.is_some() || queue_is_new)).then(|| {
             let limit = self.limit_in(queue, spec.time_limit).map(Period::as_ms);
             limit.map_or(Set::Nothing, Set::To)
         });

@@ -6,10 +6,14 @@
 //! nobody can say when, others pass the job for `reserve_after`; then what it needs is kept as it becomes free.
 //!
 //! Nothing is worked out while no job passes another one that does not fit. A job of one slot without memory
-//! and without counted resources cannot be passed: whatever becomes free is enough for it. Of licences, which all hosts share,
-//! nothing is kept.
+//! and without counted resources cannot be passed: whatever becomes free is enough for it.
+//!
+//! Of licences, which all hosts share, others may take what the first job in the order of dispatch lacks for `reserve_after`; then
+//! none of them is given to jobs after it until it has started.
 
-use crate::config::Thresholds;
+use std::collections::BTreeSet;
+
+use crate::config::{Preempted, QueueConfig, Thresholds};
 use crate::grid::Grid;
 use crate::grid::explain::Reason;
 use crate::hosts::Reach;
@@ -21,7 +25,7 @@ use crate::ready::{Entry, Shape, ShapeId};
 use crate::reserve::{Fit, Hold, Leaving, Passed, RESOURCES_MAX, Room, fit};
 use crate::spec::Sharing;
 use crate::task::{Held, Phase, Run};
-use crate::vocabulary::{HostId, JobId, Moment, QueueId, ResourceName, UserId};
+use crate::vocabulary::{HostId, JobId, Moment, QueueId, ResourceName, TaskId, UserId};
 
 /// A job whose turn came and which found no host.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +43,8 @@ pub(super) struct Waiters {
     unpassed: Vec<Blocked>,
     /// How many jobs this round has looked for a host to reserve.
     reserved: u32,
+    /// Tasks that are ending, whose room jobs of this round wait for already.
+    pub(super) claimed: BTreeSet<TaskId>,
 }
 
 /// A host that could be kept.
@@ -51,6 +57,8 @@ impl Grid {
     /// Begins a round: what is kept for whom is found anew, in every queue, if something happened in one, if a job
     /// that was passed has gone, or if slots begin to be kept for one.
     pub(super) fn begin_round(&mut self) {
+        let Index { reserve, open, .. } = &mut self.index;
+        reserve.short_since.retain(|job, _| open.get(job).is_some_and(Open::is_ready));
         if self.index.reserve.passed.is_empty() {
             return;
         }
@@ -66,6 +74,39 @@ impl Grid {
             index.reserve.holds.clear();
             index.stir();
         }
+    }
+
+    /// Whether a job may take its share of the resources of all hosts, of which a job before it needs more than is free. It may
+    /// for `reserve_after`.
+    pub(super) fn may_take_resources(&mut self, shape: ShapeId, job: JobId) -> bool {
+        if self.index.reserve.short.is_empty() {
+            return true;
+        }
+        let needs = self.index.shapes.get(shape);
+        let short = &self.index.reserve.short;
+        let passed: Vec<JobId> =
+            needs.resources.iter().filter_map(|(name, _)| short.get(name)).copied().collect();
+        let general = &self.ledger.config.general;
+        let (after, keeps) = (general.reserve_after.as_ms(), general.reserved_jobs_max > 0);
+        let now = self.now;
+        let mut others = passed.into_iter().filter(|before| *before != job);
+        others.all(|before| {
+            let since = *self.index.reserve.short_since.entry(before).or_insert(now);
+            !keeps || since.after(after) > now
+        })
+    }
+
+    /// The resource that is kept from a job for one before it.
+    pub(super) fn resource_kept_from(&self, shape: &Shape, job: JobId) -> Option<Reason> {
+        let general = &self.ledger.config.general;
+        let reserve = &self.index.reserve;
+        shape.resources.iter().find_map(|(name, _)| {
+            let before = *reserve.short.get(name).filter(|before| **before != job)?;
+            let since = *reserve.short_since.get(&before)?;
+            let is_kept = since.after(general.reserve_after.as_ms()) <= self.now;
+            (is_kept && general.reserved_jobs_max > 0)
+                .then(|| Reason::ResourceKept { name: name.clone(), job: before })
+        })
     }
 
     /// Notes a job that found no host. If others have passed it before, a host is reserved at once.
@@ -181,7 +222,7 @@ impl Grid {
         let leaving = now.runs.iter().filter_map(|task| {
             let of = self.ledger.jobs[&task.job].queue;
             let run = self.ledger.task(*task)?.run()?;
-            let own = u64::from(run.slots);
+            let own = u64::from(run.busy_slots());
             let exclusive = run.held.as_ref().is_some_and(|held| held.exclusive);
             let slots = if exclusive { whole.slots } else { own };
             let queue_slots = if of == queue { own } else { 0 };
@@ -198,7 +239,7 @@ impl Grid {
     }
 
     /// When a job that runs ends at the latest, if that is known. Nobody knows of what is or may be suspended.
-    fn end_of(&self, queue: QueueId, run: &Run) -> Option<Moment> {
+    pub(super) fn end_of(&self, queue: QueueId, run: &Run) -> Option<Moment> {
         if run.ending.is_some() {
             return Some(self.now);
         }
@@ -214,18 +255,30 @@ impl Grid {
     }
 
     /// When a job ends at the latest that starts now, if that is known.
-    fn end_if_started(&self, queue: QueueId, shape: &Shape, host: HostId) -> Option<Moment> {
+    pub(super) fn end_if_started(
+        &self,
+        queue: QueueId,
+        shape: &Shape,
+        host: HostId,
+    ) -> Option<Moment> {
         let limit = self.limit_in(queue, shape.time_limit)?;
         (!self.may_suspend(queue, host)).then(|| self.now.after(limit.as_ms()))
     }
 
-    /// Whether jobs of a queue may be suspended on a host by its windows or by load.
+    /// Whether jobs of a queue may be suspended on a host: by its windows, by load, or for those of another queue.
     fn may_suspend(&self, queue: QueueId, host: HostId) -> bool {
         let Some(config) = self.queue_config(queue) else { return true };
         let now = &self.index.hosts[host.0 as usize];
         let own = now.config.map(|place| &self.ledger.config.hosts[place].load);
         let mut loads = own.into_iter().chain([&config.load]);
-        !config.run_windows.is_empty() || loads.any(Thresholds::may_stop)
+        !config.run_windows.is_empty()
+            || loads.any(Thresholds::may_stop)
+            || config.preempted == Preempted::Suspend && self.is_preempted(config)
+    }
+
+    /// Whether a queue of the settings preempts this one.
+    pub(super) fn is_preempted(&self, queue: &QueueConfig) -> bool {
+        self.ledger.config.queues.iter().any(|other| other.preempt.contains(&queue.name))
     }
 
     /// The job that a host is kept for, if one more job of this shape would delay its start.
@@ -240,7 +293,12 @@ impl Grid {
         if self.index.reserve.hold_on(host).is_none() {
             return;
         }
-        let shape = self.index.shapes.get(shape);
+        let shape = self.index.shapes.get(shape).clone();
+        self.take_spare_for(queue, &shape, host);
+    }
+
+    /// The same for a job of a shape.
+    pub(super) fn take_spare_for(&mut self, queue: QueueId, shape: &Shape, host: HostId) {
         let ends = self.end_if_started(queue, shape, host);
         let holds = self.index.reserve.holds.iter().filter(|hold| hold.host == host);
         let taken: Vec<Room> =
@@ -306,12 +364,14 @@ impl Grid {
             let before = (entry.priority, entry.job) < (hold.entry.priority, hold.entry.job);
             return entry.job != hold.entry.job && (user != hold.user || !before);
         }
-        let order = |queue: QueueId| {
-            let place = self.index.queues[queue.0 as usize].config;
-            let priority = place.map(|place| self.ledger.config.queues[place].priority);
-            (std::cmp::Reverse(priority), place)
-        };
-        order(queue) > order(hold.queue)
+        self.queue_order(queue) > self.queue_order(hold.queue)
+    }
+
+    /// What orders queues as dispatch serves them; those that are no longer in the settings come last.
+    pub(super) fn queue_order(&self, queue: QueueId) -> impl Ord + use<> {
+        let place = self.index.queues[queue.0 as usize].config;
+        let priority = place.map(|place| self.ledger.config.queues[place].priority);
+        (std::cmp::Reverse(priority), place)
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::event::Refusal;
 use crate::grid::Grid;
 use crate::grid::explain::HostObstacle;
+use crate::hosts::HostNow;
 use crate::parse::resources::{GPU, Resources};
 use crate::ready::Shape;
 use crate::spec::{JobSpec, Sharing};
@@ -41,8 +42,7 @@ impl Grid {
     }
 
     /// The first resource of a host that is short for a job now.
-    pub(super) fn host_short(&self, host: HostId, shape: &Shape) -> Option<Short> {
-        let now = &self.index.hosts[host.0 as usize];
+    pub(super) fn host_short(&self, now: &HostNow, shape: &Shape) -> Option<Short> {
         self.of_hosts(shape).find_map(|(name, needed)| {
             let total = now.resources.get(name).copied().unwrap_or(0);
             let mut free = total.saturating_sub(now.used_resources.of(name));

@@ -10,7 +10,7 @@ use crate::parse::requeue::Again;
 use crate::ready::Shape;
 use crate::spec::{Exit, Rerun, Usage, short_reason};
 use crate::task::{Cause, Ending, Fate, Phase, Post, Run, Step, Stops, Task};
-use crate::vocabulary::{Attempt, HostId, HostName, TaskId};
+use crate::vocabulary::{Attempt, HostId, HostName, JobId, QueueId, TaskId};
 
 /// How an attempt came to its end.
 pub(super) enum End {
@@ -61,6 +61,7 @@ impl Grid {
         let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
         let (host, queue) = (run.host, self.ledger.jobs[&task.job].queue);
         self.index.hosts[host.0 as usize].unable_ms = 0;
+        self.stir_if_preempted(queue);
         // The run window of its queue may have closed meanwhile.
         if !self.index.queues[queue.0 as usize].run_open {
             self.step(task, Step::Stopped(Stops::WINDOW), out);
@@ -113,7 +114,7 @@ impl Grid {
             Some(Ending::TimeLimit) => return Fate::Finished(Cause::TimeLimit),
             Some(Ending::AreaLimit) => return Fate::Finished(Cause::AreaLimit),
             Some(Ending::Deadline) => return Fate::Finished(Cause::Deadline),
-            Some(Ending::Requeued) => return Fate::Again,
+            Some(Ending::Requeued | Ending::Preempted { .. }) => return Fate::Again,
             None => {}
         }
         let job = &self.ledger.jobs[&task.job];
@@ -127,14 +128,8 @@ impl Grid {
             End::Told(Loss::Unable(_)) if run.phase.started().is_none() => Fate::Again,
             End::Lost | End::Told(_) if once => Fate::Finished(Cause::HostLost),
             End::Exited(..) if once => Fate::Finished(Cause::Exited),
-            End::Lost | End::Told(_) => {
-                match (job.spec.rerun, self.queue_config(job.queue).map(|q| q.rerun)) {
-                    (Rerun::Rerunnable, _) | (Rerun::AsQueue, Some(RerunDefault::Rerunnable)) => {
-                        Fate::Again
-                    }
-                    (Rerun::Once | Rerun::AsQueue, _) => Fate::Finished(Cause::HostLost),
-                }
-            }
+            End::Lost | End::Told(_) if self.is_rerunnable(job) => Fate::Again,
+            End::Lost | End::Told(_) => Fate::Finished(Cause::HostLost),
             End::Exited(exit, _) => match job.spec.requeue_exits.find(exit.value()) {
                 Some(Again::Anywhere) => Fate::Again,
                 // Where no other host could take it, it would wait for ever.
@@ -150,6 +145,15 @@ impl Grid {
             return Fate::Finished(Cause::AttemptsMax);
         }
         fate
+    }
+
+    /// Whether a job may be started again though it has not ended by itself.
+    pub(super) fn is_rerunnable(&self, job: &Job) -> bool {
+        let default = self.queue_config(job.queue).map(|queue| queue.rerun);
+        match (job.spec.rerun, default) {
+            (Rerun::Rerunnable, _) | (Rerun::AsQueue, Some(RerunDefault::Rerunnable)) => true,
+            (Rerun::Once | Rerun::AsQueue, _) => false,
+        }
     }
 
     /// Whether a host could take a task that its own host and those before are excluded from.
@@ -239,6 +243,17 @@ impl Grid {
         }
     }
 
+    /// Suspends a task, so that a job can have its slots.
+    pub(super) fn suspend_for(&mut self, task: TaskId, by: JobId, out: &mut Outcome) {
+        self.step(task, Step::Preempted { by }, out);
+        let run = self.ledger.task(task).and_then(Task::run).expect("an active task");
+        let (attempt, host) = (run.attempt, run.host);
+        if self.reaches(host) {
+            let host = self.host_name(host);
+            out.effects.push(Effect::Suspend { task, attempt, host });
+        }
+    }
+
     /// Whether the host of a run can suspend it and let it go on now: Slurm also while it waits there.
     fn obeys_stops(&self, run: &Run) -> bool {
         matches!(run.phase, Phase::Running { .. }) || self.is_slurm(run.host)
@@ -251,6 +266,14 @@ impl Grid {
         if self.obeys_stops(run) && self.reaches(run.host) {
             let (attempt, host) = (run.attempt, self.host_name(run.host));
             out.effects.push(Effect::Resume { task, attempt, host });
+        }
+        self.stir_if_preempted(self.ledger.jobs[&task.job].queue);
+    }
+
+    /// A job of a queue runs, so it may make room for one that waits.
+    fn stir_if_preempted(&mut self, queue: QueueId) {
+        if self.queue_config(queue).is_some_and(|config| self.is_preempted(config)) {
+            self.index.stir();
         }
     }
 

@@ -100,7 +100,7 @@ impl Grid {
             return None;
         }
         let after = match end {
-            _ if run.ending == Some(Ending::Requeued) => {
+            _ if matches!(run.ending, Some(Ending::Requeued | Ending::Preempted { .. })) => {
                 ServiceState { failures: 0, not_before: None, ..before }
             }
             End::NeverStarted

@@ -110,6 +110,7 @@ impl Grid {
         let known = self.ledger.users.find(user).map(UserId);
         self.check_number(known, spec.tasks())?;
         self.check_service(known, spec)?;
+        self.check_reservation(user, spec)?;
         let mut search = Search::new(user, known.map(|UserId(place)| place));
         let condition = spec.depends.as_ref().map(|depends| self.look_up(&depends.0, &mut search));
         let condition = condition.transpose()?;

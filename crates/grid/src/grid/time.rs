@@ -16,6 +16,11 @@ impl Grid {
             self.end(task, Ending::TimeLimit, out);
         }
         self.end_what_is_late(out);
+        self.follow_reservations(out);
+        if self.preempt_look <= self.now {
+            self.preempt_look = Moment::NEVER;
+            self.index.stir();
+        }
         self.fire_due(out);
         self.index.let_begin(&self.ledger, self.now);
         if self.next_look <= self.now {

@@ -186,6 +186,14 @@ impl Grid {
         run.is_some_and(|run| run.steps().iter().any(|step| step.job == job && step.skipped))
     }
 
+    /// Jobs that have ended and notify somebody, as far as nobody was told yet.
+    pub fn untold(&self) -> impl Iterator<Item = JobId> {
+        self.ledger.jobs().filter_map(|(id, job)| {
+            let ended = job.ended().filter(|_| job.spec.notify.is_some())?;
+            (job.told != Some(ended)).then_some(id)
+        })
+    }
+
     /// All hosts that are known and were not removed.
     pub fn hosts(&self) -> impl Iterator<Item = HostView> {
         let hosts = self.index.hosts.iter().zip(self.ledger.hosts.iter()).zip(0..);

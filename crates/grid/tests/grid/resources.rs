@@ -81,6 +81,45 @@ fn licences_are_not_given_out_twice_and_whoever_needs_none_passes() {
 }
 
 #[test]
+fn a_job_that_lacks_only_licences_is_not_passed_for_ever_by_those_that_need_fewer() {
+    let mut rig = rig();
+    let after = "[general]\nreserve_after = \"60 s\"\nlease = \"10 h\"\nhost_timeout = \"11 h\"\n";
+    rig.configure(&format!("{after}{SETTINGS}"));
+    // The lease that holds is the longer one from the next report on.
+    for host in ["a", "b"] {
+        rig.load(host, Default::default());
+    }
+    let mut running: Vec<JobId> = (0..3).map(|_| rig.submit(needs("sas:1"))).collect();
+    let wide = rig.submit(needs("sas:3"));
+    let passes = |rig: &mut Rig, running: &mut Vec<JobId>| {
+        rig.now += 1000;
+        rig.exit(TaskId::only(running.remove(0)), 0);
+        let next = rig.submit(needs("sas:1"));
+        if rig.host_of(next).is_some() {
+            running.push(next);
+        }
+        (rig.host_of(next).is_some(), next)
+    };
+    for _ in 0..50 {
+        assert!(passes(&mut rig, &mut running).0, "others may pass for a while");
+    }
+    rig.pass(10_000);
+    let (passed, kept) = passes(&mut rig, &mut running);
+    assert!(!passed);
+    let (reasons, _) = explained(&rig, kept);
+    assert_eq!(reasons, [Reason::ResourceKept { name: "sas".parse().unwrap(), job: wide }]);
+    assert!(reasons[0].to_string().contains(&format!("kept for job {wide}")));
+    let needs_none = rig.submit(spec());
+    assert!(rig.host_of(needs_none).is_some());
+    while let Some(job) = running.pop() {
+        rig.exit(TaskId::only(job), 0);
+    }
+    assert!(rig.host_of(wide).is_some() && rig.host_of(kept).is_none());
+    rig.exit(TaskId::only(wide), 0);
+    assert!(rig.host_of(kept).is_some());
+}
+
+#[test]
 fn a_job_that_asks_for_resources_that_are_not_there_is_refused() {
     let mut rig = rig();
     for (resources, part) in

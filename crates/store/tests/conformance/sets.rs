@@ -36,6 +36,51 @@ fn each_number_has_a_store_of_its_own() {
 }
 
 #[test]
+fn a_frozen_copy_stays_as_the_store_was_however_it_was_made() {
+    let rule = |stores: &dyn Stores| {
+        let (id, other) = (FilesetId(7), FilesetId(8));
+        let store = stores.create(id).unwrap();
+        put(&*store, b"key", b"first");
+        let is_shared = stores.freeze_shared(id, 3).unwrap();
+        if !is_shared {
+            stores.freeze_copied(id, 3, &*store).unwrap();
+        }
+        put(&*store, b"key", b"second");
+        put(&*store, b"more", b"x");
+        stores.finish_frozen(id, 3).unwrap();
+        let frozen = stores.frozen(id, 3).unwrap();
+        assert_eq!(frozen.get(b"key").unwrap(), Some(b"first".to_vec()));
+        assert_eq!(frozen.get(b"more").unwrap(), None);
+        assert_eq!(store.get(b"key").unwrap(), Some(b"second".to_vec()));
+        assert_eq!(stores.list_frozen(id).unwrap(), [3]);
+        assert_eq!(stores.list_frozen(other).unwrap(), [0; 0]);
+        assert!(matches!(stores.frozen(id, 4).map(drop), Err(StoreError::Missing(_))));
+        assert_eq!(stores.list().unwrap(), [id], "it is not a store");
+        drop(frozen);
+        for _ in 0..2 {
+            stores.remove_frozen(id, 3).unwrap();
+            assert_eq!(stores.list_frozen(id).unwrap(), [0; 0]);
+        }
+    };
+    rule(&MemoryStores::new());
+    let folder = tempfile::tempdir().unwrap();
+    rule(&RedbFolder::at(folder.path(), RedbOptions { cache_bytes: 1 << 20 }));
+}
+
+#[test]
+fn a_store_that_is_removed_takes_its_frozen_copies_along() {
+    let folder = tempfile::tempdir().unwrap();
+    let stores = RedbFolder::at(folder.path(), RedbOptions { cache_bytes: 1 << 20 });
+    let store = stores.create(FilesetId(7)).unwrap();
+    stores.freeze_copied(FilesetId(7), 1, &*store).unwrap();
+    stores.finish_frozen(FilesetId(7), 1).unwrap();
+    store.close().unwrap();
+    drop(store);
+    stores.remove(FilesetId(7)).unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn a_store_that_is_made_again_is_empty_and_one_that_is_removed_is_gone() {
     on_all_sets(|stores| {
         let id = FilesetId(7);

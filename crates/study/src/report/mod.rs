@@ -26,7 +26,8 @@ use crate::record::Record;
 
 pub use comparison::comparison;
 pub use overview::report;
-pub use page::{SCRIPT, STYLE};
+pub use page::{Head, SCRIPT, STYLE, Section, Standing, page};
+pub use sheet::sheet;
 
 /// Name of the report in the result's directory.
 pub const FILE: &str = "report.html";
@@ -53,8 +54,11 @@ pub fn write_comparison(records: &[(String, Record)], path: &Path) -> Result<Pat
     Ok(path.to_owned())
 }
 
-/// Writes under another name first, so that no half of a page ever stands at `path`.
-fn save(path: &Path, page: &Markup) -> Result<()> {
+/// Writes a page into the file `path`: under another name first, so that no half of a page ever stands there.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn save(path: &Path, page: &Markup) -> Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".draft");
     let draft = PathBuf::from(draft);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_analytics::dataset::format_datetime;
-use forebay_base::Clock;
+use forebay_base::{Clock, Timestamp};
 use forebay_process::accounting::Counters;
 use forebay_workload::mix::{Mix, Plan, PlannedJob, PlannedStage, SpaceNeed};
 use forebay_workload::program::{Job, Places};
@@ -369,6 +369,7 @@ impl Study<'_> {
             subject: turn.subject,
             round: turn.round,
             cache: self.cache(memory_bytes),
+            started_unix_seconds: Some(unix_seconds(clock.now()) - seconds),
             prepare_seconds: 0.0,
             seconds,
             stages,
@@ -497,4 +498,9 @@ impl Listener for Running<'_, '_> {
     fn interrupted(&self) -> Option<String> {
         self.shared.borrow().1.interrupted()
     }
+}
+
+/// Seconds since the epoch.
+fn unix_seconds(at: Timestamp) -> f64 {
+    at.seconds as f64 + f64::from(at.nanoseconds) / 1e9
 }

@@ -310,6 +310,7 @@ pub fn run(
             working_set_bytes: 128 * GIB,
             memory_bytes: 64 * GIB,
         },
+        started_unix_seconds: None,
         prepare_seconds: 93.0,
         seconds: stages.iter().map(|stage| stage.end_seconds).fold(0.0, f64::max),
         stages,

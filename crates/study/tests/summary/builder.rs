@@ -66,6 +66,7 @@ pub fn run(stages: Vec<Stage>, samples: Vec<Sample>) -> Run {
             working_set_bytes: 20 * GB,
             memory_bytes: 8 * GB,
         },
+        started_unix_seconds: None,
         prepare_seconds: 1.0,
         seconds: stages.iter().map(|stage| stage.end_seconds).fold(0.0, f64::max),
         stages,

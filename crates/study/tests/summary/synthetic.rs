@@ -87,6 +87,7 @@ pub fn study(seed: u64) -> Record {
         subject: 0,
         round: 0,
         cache,
+        started_unix_seconds: None,
         prepare_seconds: 214.5,
         seconds: end,
         stages: vec![stage],

@@ -11,7 +11,11 @@ mod jobs;
 mod layout;
 mod now;
 mod plot;
+mod space;
+mod studies;
 mod system;
+
+pub(crate) use studies::Shelf;
 
 use forebay_study::report::{SCRIPT, STYLE};
 use maud::html;
@@ -158,9 +162,13 @@ fn known(view: &View<'_>) -> Reply {
         ["flows", id] => flows::one(view, id),
         ["files"] => system::files(view),
         ["health"] => system::health(view),
-        ["studies"] => system::studies(view),
+        ["studies"] => studies::studies(view),
         ["studies", place] => {
-            return match system::report(view, place) {
+            let text = match place {
+                "compare" => studies::comparison(view),
+                place => studies::report(view, place),
+            };
+            return match text {
                 Ok(text) => Reply::new(200, "text/html; charset=utf-8", text)
                     .with("content-security-policy", REPORT_POLICY),
                 Err(problem) => layout::failed(view, &problem),

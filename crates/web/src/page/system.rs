@@ -1,23 +1,17 @@
-//! The file system, the state of health, and reports of studies.
+//! The file system, and the state of health.
 
-use std::path::{Path, PathBuf};
-
-use forebay_engine::protocol::AreaState;
+use forebay_engine::protocol::{AreaState, AreaView};
 use forebay_study::chart::unit::Unit;
 use maud::{Markup, html};
 
 use super::layout::Content;
 use super::plot::{bytes, chart, good, meter, range, ranges, state, time};
+use super::space::space;
 use super::{Page, View};
 use crate::api::grid::all_areas;
-use crate::problem::Problem;
 
 /// The most areas of a list.
 const AREAS: usize = 20;
-/// The most reports that are listed.
-const REPORTS: usize = 500;
-/// The longest report that is shown.
-const REPORT_MAX: u64 = 32 << 20;
 
 pub fn files(view: &View<'_>) -> Page {
     let look = view.site.look.lock().clone();
@@ -25,6 +19,8 @@ pub fn files(view: &View<'_>) -> Page {
     let (mut areas, unknown) = all_areas(&mut view.site.app.client(view.who)?)?;
     let orphans = areas.iter().filter(|area| area.state == AreaState::Orphaned).count();
     areas.sort_by_key(|area| (std::cmp::Reverse(area.bytes), area.made));
+    let mut oldest: Vec<&AreaView> = areas.iter().collect();
+    oldest.sort_by_key(|area| area.made);
     let body = html! {
         @match &look.files {
             None => { p.note { "No file system is mounted beside this grid: forebay web serve --files names another one." } }
@@ -56,6 +52,7 @@ pub fn files(view: &View<'_>) -> Page {
                 }
             }
         }
+        @if look.files.is_some() { (space(view)) }
         h2 { "Work areas" }
         p {
             (areas.len()) " work areas" @if !view.who.admin { " of yours" } ", " (orphans) " without a job."
@@ -63,21 +60,32 @@ pub fn files(view: &View<'_>) -> Page {
             @if !unknown.is_empty() { " Unreachable hosts, whose areas are not known: " (unknown.join(", ")) "." }
         }
         @if !areas.is_empty() {
-            div.scroll { table {
-                thead { tr { th { "Job" } th { "User" } th { "Host" } th { "State" } th.number { "Bytes" } th { "Since" } th { "Path" } } }
-                tbody {
-                    @for area in areas.iter().take(AREAS) {
-                        tr {
-                            td { (area.job) } td { (area.user) } td { (area.host) } td { (state(word(area.state))) }
-                            td.number { (area.bytes.map_or_else(|| "-".to_owned(), bytes)) }
-                            td { (time(area.made)) } td { code { (area.path.display()) } }
-                        }
-                    }
-                }
-            } }
+            h3 { "The biggest" }
+            (area_rows(areas.iter()))
+        }
+        @if areas.len() > 1 {
+            h3 { "The oldest" }
+            (area_rows(oldest.into_iter()))
         }
     };
     Ok(Content { title: "Files".to_owned(), body })
+}
+
+fn area_rows<'a>(areas: impl Iterator<Item = &'a AreaView>) -> Markup {
+    html! {
+        div.scroll { table {
+            thead { tr { th { "Job" } th { "User" } th { "Host" } th { "State" } th.number { "Bytes" } th { "Since" } th { "Path" } } }
+            tbody {
+                @for area in areas.take(AREAS) {
+                    tr {
+                        td { (area.job) } td { (area.user) } td { (area.host) } td { (state(word(area.state))) }
+                        td.number { (area.bytes.map_or_else(|| "-".to_owned(), bytes)) }
+                        td { (time(area.made)) } td { code { (area.path.display()) } }
+                    }
+                }
+            }
+        } }
+    }
 }
 
 fn word(state: AreaState) -> &'static str {
@@ -137,59 +145,4 @@ pub fn health(view: &View<'_>) -> Page {
         }
     };
     Ok(Content { title: "Health".to_owned(), body })
-}
-
-/// Folders with a report: those that are named, and those in them.
-fn reports(view: &View<'_>) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for folder in &view.site.app.settings.studies {
-        let below =
-            std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut all: Vec<PathBuf> = below.chain([folder.clone()]).collect();
-        all.sort();
-        found.extend(all.into_iter().filter(|folder| report_in(folder).is_file()));
-    }
-    found.truncate(REPORTS);
-    found
-}
-
-fn report_in(folder: &Path) -> PathBuf {
-    folder.join(forebay_study::report::FILE)
-}
-
-pub fn studies(view: &View<'_>) -> Page {
-    let found = reports(view);
-    let body = html! {
-        @if found.is_empty() {
-            p.note { "No reports are listed: " code { "forebay web serve ROOT --studies DIR" } " names a folder with results of " code { "forebay bench" } "." }
-        }
-        ul {
-            @for (place, folder) in found.iter().enumerate() {
-                li { a href={ "/studies/" (place) } { (folder.display()) } @if let Some(at) = changed(folder) { ", " (time(at)) } }
-            }
-        }
-    };
-    Ok(Content { title: "Studies".to_owned(), body })
-}
-
-fn changed(folder: &Path) -> Option<forebay_grid::vocabulary::Moment> {
-    let changed = report_in(folder).metadata().ok()?.modified().ok()?;
-    let since = changed.duration_since(std::time::UNIX_EPOCH).ok()?;
-    Some(forebay_grid::vocabulary::Moment(u64::try_from(since.as_millis()).ok()?))
-}
-
-/// The text of a report.
-pub fn report(view: &View<'_>, place: &str) -> Result<String, Problem> {
-    let none = || Problem::own("not_found", format!("there is no report {place}"));
-    let found = reports(view);
-    let folder = place.parse::<usize>().ok().and_then(|place| found.get(place)).ok_or_else(none)?;
-    let file = report_in(folder);
-    if file.metadata().map_or(0, |about| about.len()) > REPORT_MAX {
-        return Err(Problem::own(
-            "not_found",
-            format!("{} is too long to be shown", file.display()),
-        ));
-    }
-    std::fs::read_to_string(&file)
-        .map_err(|error| Problem::own("not_found", format!("{}: {error}", file.display())))
 }

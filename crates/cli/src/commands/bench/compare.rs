@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use forebay_study::compare::Comparison;
 use forebay_study::record::Record;
-use forebay_study::{csv, report};
+use forebay_study::{csv, report, xlsx};
 
 use super::result;
 
@@ -19,6 +19,7 @@ use super::result;
   forebay bench compare before/ after/
   forebay bench compare xfs/ nfs/ grid/ --out comparison.html
   forebay bench compare before/ after/ --label before --label after --csv comparison
+  forebay bench compare 2026-0*/ --xlsx comparison.xlsx
   forebay bench compare before/ after/ --json")]
 pub struct Compare {
     /// Folders of the results, two or more.
@@ -33,6 +34,9 @@ pub struct Compare {
     /// Write the tables as CSV files into this folder.
     #[arg(long, value_name = "DIR")]
     csv: Option<PathBuf>,
+    /// Write the tables as a workbook for spreadsheet programs (XLSX) into this file.
+    #[arg(long, value_name = "FILE")]
+    xlsx: Option<PathBuf>,
     /// Print JSON; write an HTML page only if --out is given.
     #[arg(long)]
     json: bool,
@@ -60,6 +64,9 @@ impl Compare {
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("cannot create {}", folder.display()))?;
             csv::write_comparison(&comparison, folder)?;
+        }
+        if let Some(file) = &self.xlsx {
+            xlsx::write_comparison(&comparison, file)?;
         }
         if self.json {
             crate::output::put_json(&comparison)?;

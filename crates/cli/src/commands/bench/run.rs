@@ -9,11 +9,11 @@ use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
 use forebay_process::Accounting;
-use forebay_study::Error;
 use forebay_study::record::{Record, State};
 use forebay_study::run::{
     self as study, Areas, Caches, Launcher, Leftovers, Observer, Order, Progress, Slots,
 };
+use forebay_study::{Error, fullstimer};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::display::Display;
@@ -43,6 +43,7 @@ const FAILED: u8 = 1;
   forebay bench run sessions --on /mnt/forebay/data --sessions 80 --nodes 4 --drop-caches
   forebay bench run mixed --on /mnt/xfs --against /mnt/forebay/data --rounds 5
   forebay bench run mixed --on /mnt/forebay/data --grid /srv/forebay -q night
+  forebay bench run calibration --on /mnt/nfs --fullstimer       a log per job in the style of SAS
   forebay bench run --file mine.toml --on /mnt/forebay/data --out results/mine")]
 pub struct Run {
     #[command(flatten)]
@@ -77,6 +78,9 @@ pub struct Run {
     /// Folder for the result [default: bench-WORKLOAD-TIME].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Write a log for each job in the style of FULLSTIMER, per step, into the folder `fullstimer` of the result.
+    #[arg(long)]
+    fullstimer: bool,
     /// Print the summary as JSON.
     #[arg(long)]
     json: bool,
@@ -151,6 +155,9 @@ impl Run {
             }
         };
         let report = result::write(&record, &out)?;
+        if self.fullstimer {
+            fullstimer::write(&record, &out)?;
+        }
         let shown = match (self.json, self.brief) {
             (true, _) => Shown::Json,
             (false, true) => Shown::Verdict,

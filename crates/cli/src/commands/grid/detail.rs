@@ -2,7 +2,7 @@
 
 use forebay_base::ByteSize;
 use forebay_engine::protocol::JobView;
-use forebay_grid::spec::Rerun;
+use forebay_grid::spec::{Input, Rerun};
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::Moment;
 
@@ -118,6 +118,8 @@ pub fn block(job: &JobView, shipped: &[String], now: Moment) -> String {
             ("post", asked.post.clone().unwrap_or_default()),
             ("profile", asked.profile.clone().unwrap_or_default()),
             ("io heavy", yes(asked.io_heavy)),
+            ("inputs", asked.inputs.iter().map(input).collect::<Vec<_>>().join(", ")),
+            ("reservation", asked.reservation.clone().unwrap_or_default()),
             ("directory", asked.directory.clone()),
         ]);
     }
@@ -134,6 +136,14 @@ pub fn block(job: &JobView, shipped: &[String], now: Moment) -> String {
     let mut text: String = known.map(line).collect();
     text.push('\n');
     text
+}
+
+/// An input, and on which host it lay.
+fn input(input: &Input) -> String {
+    match &input.home {
+        Some(home) => format!("{} ({home})", input.path),
+        None => input.path.clone(),
+    }
 }
 
 /// Whether a job may be started again, in the words of messages.

@@ -11,6 +11,7 @@ use forebay_engine::protocol::{Answer, Ask, Containment, HostView, JobView, Queu
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::spec::{Exit, Usage};
 use forebay_grid::vocabulary::{Moment, Target};
+use forebay_study::fullstimer;
 
 use super::detail::{self, Choice};
 use super::{Listing, Which, checkpoint, explain, no_sense, or_dash, print_json};
@@ -102,10 +103,16 @@ impl Resources {
 
 /// Show every finished start of a job, with the time, memory and I/O that it used.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  forebay history 12\n  forebay history '12[3]' --json")]
+#[command(after_help = "Examples:
+  forebay history 12
+  forebay history '12[3]' --json
+  forebay history 12 --fullstimer >job12.log")]
 pub struct History {
     #[command(flatten)]
     listing: Listing,
+    /// Print a log in the style of FULLSTIMER instead: times, memory, faults, switches and bytes of each start.
+    #[arg(long, conflicts_with = "json")]
+    fullstimer: bool,
     /// A job, or one element: 12 or '12[3]'.
     #[arg(value_parser = |text: &str| text.parse::<Target>())]
     job: Target,
@@ -239,7 +246,27 @@ impl History {
         if attempts.is_empty() {
             note!("forebay: job {0} has no finished start yet; see forebay jobs {0}", self.job);
         }
+        if self.fullstimer {
+            for attempt in &attempts {
+                out!("{}", fullstimer_of(attempt));
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
         self.listing.show(attempts, table_of_attempts)
+    }
+}
+
+/// The log of one start in the style of FULLSTIMER.
+fn fullstimer_of(attempt: &AttemptRecord) -> String {
+    let title = format!(
+        "Job {} ({}), start {}, on {} used",
+        attempt.task, attempt.name, attempt.attempt, attempt.host
+    );
+    #[expect(clippy::cast_precision_loss, reason = "a time for people")]
+    let ended = attempt.ended.0 as f64 / 1000.0;
+    match &attempt.usage {
+        Some(usage) => fullstimer::of_job(&title, usage, ended),
+        None => format!("\nNOTE: {title}: not known, as its host did not report it.\n"),
     }
 }
 

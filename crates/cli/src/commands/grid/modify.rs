@@ -13,7 +13,7 @@ use forebay_grid::parse::memory::Memory;
 use forebay_grid::parse::period::Period;
 use forebay_grid::parse::resources::Resources;
 use forebay_grid::spec::{Rerun, Sharing};
-use forebay_grid::vocabulary::{JobId, Moment, QueueName};
+use forebay_grid::vocabulary::{JobId, Moment, QueueName, ReservationName};
 
 use super::{Which, clock, no_sense};
 
@@ -76,6 +76,9 @@ struct Options {
     /// Time limit; or none for that of its queue.
     #[arg(long, value_name = "TIME", value_parser = |text: &str| set(text, |text| text.parse::<Period>()))]
     time_limit: Option<Set<Period>>,
+    /// Advance reservation in which it runs; or none.
+    #[arg(long, value_name = "NAME", value_parser = |text: &str| set(text, |text| text.parse::<ReservationName>()))]
+    reservation: Option<Set<ReservationName>>,
     /// Priority among your own jobs, higher first.
     #[arg(long, allow_hyphen_values = true)]
     priority: Option<i32>,
@@ -141,6 +144,7 @@ impl From<Options> for Changes {
             begin: options.begin,
             deadline: options.deadline,
             time_limit: options.time_limit,
+            reservation: options.reservation,
             priority: options.priority,
             project: options.project,
             rerun: options

@@ -1,6 +1,8 @@
 //! Options that `forebay submit` and `forebay run` share: where and when a job runs, and with which
 //! environment.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result, bail, ensure};
 use forebay_grid::config::OnNever;
 use forebay_grid::dialect::Dialect;
@@ -11,9 +13,10 @@ use forebay_grid::parse::memory::Memory;
 use forebay_grid::parse::period::Period;
 use forebay_grid::parse::resources::Resources;
 use forebay_grid::spec::{JobSpec, Sharing};
-use forebay_grid::vocabulary::{Moment, QueueName};
+use forebay_grid::vocabulary::{Moment, QueueName, ReservationName};
 
 use super::clock;
+use super::inputs::inputs;
 
 /// Where and when a job runs, and with which environment.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -62,6 +65,13 @@ pub struct Placement {
     /// Run no other job on its host while it runs.
     #[arg(short = 'x', long)]
     exclusive: bool,
+    /// Run in this advance reservation of the grid (see forebay reservation).
+    #[arg(long, value_name = "NAME", value_parser = |text: &str| text.parse::<ReservationName>())]
+    reservation: Option<ReservationName>,
+    /// File or directory that the job reads; may be repeated. Of hosts that are wanted alike, the job prefers the one that is the home
+    /// of most of them: in a cluster the node that owns their fileset, or has them in its native scratch.
+    #[arg(long, value_name = "PATH")]
+    input: Vec<PathBuf>,
     /// Which of your environment variables the job inherits: ALL, NONE, or a list such as 'A,B=value';
     /// 'ALL,B=value' adds to all [default: ALL].
     #[arg(long, value_name = "LIST", value_parser = Export::read)]
@@ -133,6 +143,8 @@ impl Placement {
             deadline: self.deadline.or(other.deadline),
             resource: self.resource.or(other.resource),
             exclusive: self.exclusive || other.exclusive,
+            reservation: self.reservation.or(other.reservation),
+            input: if self.input.is_empty() { other.input } else { self.input },
             export: self.export.or(other.export),
             // A later variable of one name wins.
             env: [other.env, self.env].concat(),
@@ -181,6 +193,8 @@ impl Placement {
             deadline: self.deadline.or(base.deadline),
             resources: self.resource.unwrap_or(base.resources),
             sharing: if self.exclusive { Sharing::Exclusive } else { base.sharing },
+            reservation: self.reservation.or(base.reservation),
+            inputs: if self.input.is_empty() { base.inputs } else { inputs(&self.input)? },
             environment,
             ..base
         })

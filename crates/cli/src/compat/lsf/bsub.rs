@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail, ensure};
 use forebay_engine::protocol::{Answer, Ask};
 use forebay_grid::dialect::{Dialect, OldOutput, System};
+use forebay_grid::environment::Environment;
 use forebay_grid::notify::{Moments, Notify};
 use forebay_grid::parse::array::name_and_array;
 use forebay_grid::spec::{JobSpec, Rerun, SCRIPT_BYTES_LIMIT, Sharing};
@@ -79,7 +80,7 @@ const OPTIONS: &[Opt] = &[
     harmless("ti", ' ', Nothing),
     harmless("tty", ' ', Nothing),
     read("u", ' ', Value),
-    ignored("U", ' ', Value),
+    read("U", ' ', Value),
     harmless("ul", ' ', Nothing),
     harmless("v", ' ', Value),
     read("w", ' ', Value),
@@ -161,6 +162,37 @@ pub fn moment(given: &Given, option: &'static str) -> Result<Option<Moment>> {
     text.map(read).transpose()
 }
 
+/// A name of the grid.
+fn parsed<T: std::str::FromStr<Err = String>>(text: Option<&str>) -> Result<Option<T>> {
+    text.map(str::parse).transpose().map_err(anyhow::Error::msg)
+}
+
+/// The fewest slots that `-n` takes.
+fn slots(given: &Given) -> Result<u32> {
+    let Some(text) = given.value("n") else { return Ok(1) };
+    let least = text.split(',').next().unwrap_or_default();
+    let number = least.parse::<u32>().ok().filter(|number| *number > 0);
+    number.with_context(|| format!("{text}: Bad processor number"))
+}
+
+/// What a job of LSF's words is besides.
+fn dialect(given: &Given) -> Dialect {
+    let mut dialect = Dialect::of(System::Lsf);
+    dialect.comment = given.value("Jd").unwrap_or_default().to_owned();
+    if !given.has("oo") && !given.has("eo") {
+        dialect.old_output = OldOutput::Kept;
+    }
+    dialect
+}
+
+/// The environment of a job that is submitted in a directory.
+fn inherited(given: &Given, here: String) -> Environment {
+    let mut variables = environment(given.value("env"));
+    variables.insert("LS_SUBCWD".to_owned(), here);
+    variables.insert("LSFUSER".to_owned(), me());
+    variables.into_iter().collect()
+}
+
 /// A job as bsub's options describe it; it has no program yet.
 ///
 /// # Errors
@@ -171,15 +203,7 @@ pub fn job(given: &Given) -> Result<JobSpec> {
         path.to_str().map(str::to_owned).with_context(|| format!("{}: not UTF-8", path.display()))
     };
     let (name, array) = name_and_array(given.value("J").unwrap_or_default())?;
-    let slots = given.value("n").map(|text| {
-        let least = text.split(',').next().unwrap_or_default();
-        least
-            .parse::<u32>()
-            .ok()
-            .filter(|n| *n > 0)
-            .with_context(|| format!("{text}: Bad processor number"))
-    });
-    let slots = slots.transpose()?.unwrap_or(1);
+    let slots = slots(given)?;
     let needs = Needs::of(given)?;
     // LSF's -M limits what rusage sets aside.
     let limit = given
@@ -189,23 +213,11 @@ pub fn job(given: &Given) -> Result<JobSpec> {
         .flatten();
     let (output, errors) =
         (given.value("oo").or(given.value("o")), given.value("eo").or(given.value("e")));
-    let mut dialect = Dialect::of(System::Lsf);
-    dialect.comment = given.value("Jd").unwrap_or_default().to_owned();
-    if !given.has("oo") && !given.has("eo") {
-        dialect.old_output = OldOutput::Kept;
-    }
-    let mut variables = environment(given.value("env"));
-    variables.insert("LS_SUBCWD".to_owned(), utf8(&here)?);
-    variables.insert("LSFUSER".to_owned(), me());
     let hosts = given.value("m").unwrap_or_default().parse()?;
     let priority =
         given.value("sp").map(|text| text.parse::<i32>().with_context(|| format!("-sp {text}")));
     Ok(JobSpec {
-        queue: given
-            .value("q")
-            .map(|name| name.split(' ').next().unwrap_or(name).parse())
-            .transpose()
-            .map_err(anyhow::Error::msg)?,
+        queue: parsed(given.value("q").map(|name| name.split(' ').next().unwrap_or(name)))?,
         name: name
             .chars()
             .map(|c| if c.is_control() || "*\"".contains(c) { '_' } else { c })
@@ -222,11 +234,12 @@ pub fn job(given: &Given) -> Result<JobSpec> {
             _ => Rerun::AsQueue,
         },
         requeue_exits: given.value("Q").map(str::parse).transpose()?.unwrap_or_default(),
-        environment: variables.into_iter().collect(),
+        environment: inherited(given, utf8(&here)?),
         time_limit: given.value("W").map(run_limit).transpose()?.flatten(),
         pre: given.value("E").map(str::to_owned),
         post: given.value("Ep").map(str::to_owned),
-        profile: given.value("app").map(str::parse).transpose().map_err(anyhow::Error::msg)?,
+        profile: parsed(given.value("app"))?,
+        reservation: parsed(given.value("U"))?,
         begin: moment(given, "b")?,
         deadline: moment(given, "t")?,
         resources: needs.resources,
@@ -237,7 +250,7 @@ pub fn job(given: &Given) -> Result<JobSpec> {
         umask: umask(),
         held: given.has("H"),
         project: given.value("P").unwrap_or_default().to_owned(),
-        dialect: Some(dialect),
+        dialect: Some(dialect(given)),
         notify: notify(given),
         ..JobSpec::default()
     })

@@ -11,6 +11,7 @@ mod control;
 mod lists;
 mod modify;
 mod requirement;
+mod reservation;
 pub mod site;
 mod state;
 mod units;
@@ -45,6 +46,9 @@ pub const NAMES: &[Name] = &[
     Name { name: "bbot", call: modify::bbot, fault: 255 },
     Name { name: "bwait", call: bwait::run, fault: 255 },
     Name { name: "bacct", call: bacct::run, fault: 255 },
+    Name { name: "brsvadd", call: reservation::brsvadd, fault: 255 },
+    Name { name: "brsvdel", call: reservation::brsvdel, fault: 255 },
+    Name { name: "brsvs", call: reservation::brsvs, fault: 255 },
     Name { name: "bpeek", call: lists::bpeek, fault: 255 },
     Name { name: "bqueues", call: lists::bqueues, fault: 255 },
     Name { name: "bhosts", call: lists::bhosts, fault: 255 },

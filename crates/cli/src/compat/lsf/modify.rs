@@ -47,6 +47,8 @@ const BMOD: &[Opt] = &[
     read("spn", ' ', Nothing),
     read("t", ' ', Value),
     read("tn", ' ', Nothing),
+    read("U", ' ', Value),
+    read("Un", ' ', Nothing),
     read("V", ' ', Nothing),
     read("W", ' ', Value),
     read("Wn", ' ', Nothing),
@@ -127,6 +129,9 @@ fn changes(given: &Given) -> Result<Changes> {
         priority: if given.has("spn") { Some(0) } else { number("sp")? },
         project: given.value("P").map(str::to_owned),
         rerun: flag("r", "rn").map(|again| if again { Rerun::Rerunnable } else { Rerun::Once }),
+        reservation: set(given, ("U", "Un"), |text| {
+            text.parse().map(Some).map_err(anyhow::Error::msg)
+        })?,
         running_max: throttle.transpose()?.map(Set::To),
         rank: None,
     })

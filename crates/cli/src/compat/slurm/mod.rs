@@ -9,6 +9,7 @@ mod dependency;
 mod field;
 mod hostlist;
 mod options;
+mod reservation;
 mod resources;
 mod sacct;
 pub mod sbatch;

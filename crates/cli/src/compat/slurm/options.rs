@@ -77,7 +77,7 @@ pub const JOB: &[Opt] = &[
     ignored("qos", 'q', Value),
     harmless("quiet", 'Q', Nothing),
     harmless("reboot", ' ', Nothing),
-    refused("reservation", ' ', Value, "a Forebay grid has no reservations"),
+    read("reservation", ' ', Value),
     ignored("signal", ' ', Value),
     harmless("sockets-per-node", ' ', Value),
     harmless("spread-job", ' ', Nothing),

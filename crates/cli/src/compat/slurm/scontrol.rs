@@ -13,7 +13,7 @@ use forebay_grid::vocabulary::Moment;
 use super::super::row::{Row, client, known, rows};
 use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, read};
 use super::sinfo::{Cluster, availability};
-use super::{choice, field, hostlist, now, scancel, state, update};
+use super::{choice, field, hostlist, now, reservation, scancel, state, update};
 
 use Takes::{Nothing, Value};
 
@@ -62,6 +62,8 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         "update" => update::update(rest),
+        "create" => reservation::create(rest),
+        "delete" => reservation::delete(rest),
         "top" => update::top(rest),
         other => bail!("invalid keyword: {other}"),
     }
@@ -118,6 +120,9 @@ fn show(words: &[&str], is_one_line: bool) -> Result<ExitCode> {
         }
         "node" | "nodes" | "nodename" => {
             nodes(&Cluster::ask(&mut client()?)?, &names, is_one_line)?
+        }
+        "reservation" | "reservations" | "reservationname" | "res" => {
+            reservation::show(&mut client()?, &names, |groups| block(groups, is_one_line))?
         }
         _ => bail!("invalid entity:{what} for keyword:show"),
     };
@@ -199,7 +204,10 @@ fn job(row: &Row, now: Moment, is_one_line: bool) -> String {
         vec![("RunTime", value("elapsed")), ("TimeLimit", value("timelimit"))],
         vec![("SubmitTime", value("submit")), ("EligibleTime", value("eligible"))],
         vec![("StartTime", value("start")), ("EndTime", value("end"))],
-        vec![("Partition", value("partition"))],
+        vec![
+            ("Partition", value("partition")),
+            ("Reservation", or_null(row.asked.reservation.clone().unwrap_or_default())),
+        ],
         vec![("NodeList", or_null(value("nodelist")))],
         vec![("BatchHost", value("batchhost"))],
         vec![

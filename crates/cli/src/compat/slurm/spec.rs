@@ -247,6 +247,12 @@ pub fn job(given: &Given, client: &mut Client) -> Result<JobSpec> {
         error: file("error")?,
         umask: umask(),
         held: given.has("hold"),
+        reservation: given
+            .value("reservation")
+            .filter(|name| !name.is_empty())
+            .map(str::parse)
+            .transpose()
+            .map_err(anyhow::Error::msg)?,
         project: given.value("account").unwrap_or_default().to_owned(),
         dialect: Some(dialect),
         directory: utf8(&directory)?,

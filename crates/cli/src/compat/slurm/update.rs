@@ -191,6 +191,10 @@ fn set(changes: &mut Changes, key: &str, value: &str, client: &mut Client) -> Re
             let all = resources::list(key, value)?;
             changes.resources = Some(all.into_iter().collect());
         }
+        "reservation" | "reservationname" => {
+            let name = Some(value).filter(|name| !name.is_empty()).map(str::parse).transpose();
+            changes.reservation = Some(or_nothing(name.map_err(anyhow::Error::msg)?));
+        }
         "requeue" => {
             changes.rerun = Some(match value {
                 "0" => Rerun::Once,

@@ -47,6 +47,10 @@ impl Engine for Grid {
         Grid::excuse_silence(self, milliseconds);
     }
 
+    fn untold(&self) -> Vec<JobId> {
+        Grid::untold(self).collect()
+    }
+
     fn snapshot(&self) -> Option<&Ledger> {
         Some(self.ledger())
     }
@@ -165,6 +169,9 @@ fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
         Ask::Hosts => Answer::Hosts { hosts: view::hosts(grid, user), trouble: None },
         Ask::Queues => Answer::Queues { queues: view::queues(grid), trouble: None },
         Ask::Resources => Answer::Resources { resources: view::resources(grid) },
+        Ask::Reservations => {
+            Answer::Reservations { reservations: grid.reservations().cloned().collect() }
+        }
         Ask::Explain { target } => view::explain(grid, user, *target),
         Ask::Flow { flow } => flow::answer(grid, user, flow),
         Ask::Submit { .. }
@@ -172,6 +179,8 @@ fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
         | Ask::Modify { .. }
         | Ask::Queue { .. }
         | Ask::Host { .. }
+        | Ask::Reserve { .. }
+        | Ask::Unreserve { .. }
         | Ask::History { .. }
         | Ask::Wait { .. }
         | Ask::For { .. }

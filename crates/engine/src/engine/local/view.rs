@@ -127,6 +127,8 @@ pub(super) fn asked(job: &Job) -> Asked {
         post: spec.post.clone(),
         profile: spec.profile.as_ref().map(ToString::to_string),
         io_heavy: spec.io_heavy,
+        reservation: spec.reservation.as_ref().map(ToString::to_string),
+        inputs: spec.inputs.clone(),
     }
 }
 

@@ -31,6 +31,9 @@ impl Partition {
         set: SetAttributes,
         seen: Option<SeenObject>,
     ) -> Result<Attributes> {
+        if set.size.is_some() {
+            self.part_from_snapshots(ino)?;
+        }
         let inode = self.inode(ino)?;
         self.count(Operation::InodeUpdate);
         let (mut state, list) = match set.mode {

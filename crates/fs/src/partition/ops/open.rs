@@ -111,6 +111,9 @@ impl Partition {
         if access.write {
             self.make_room_for_writer();
         }
+        if access.write || access.truncate {
+            self.part_from_snapshots(ino)?;
+        }
         Ok(self.with_space(|| self.open_now(ino, access, caller, Opener::Kernel))?.0)
     }
 
@@ -304,7 +307,9 @@ impl Partition {
         file.opens.handles += 1;
         file.opens.writers += u32::from(access.write);
         file.opens.executors += u32::from(access.execute);
-        file.opens.mappers += u32::from(way == Way::Direct && access.write && access.read);
+        let is_mappable = way == Way::Direct && access.write && access.read;
+        file.opens.mappers += u32::from(is_mappable);
+        file.was_mappable |= is_mappable;
         if way == Way::Served {
             let uncached = self.shared.has_other_nodes();
             let keep_pages = std::mem::replace(&mut file.pages_valid, !uncached) && !uncached;

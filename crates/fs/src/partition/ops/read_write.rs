@@ -95,6 +95,7 @@ impl Partition {
         if data.is_empty() {
             return Ok(0);
         }
+        self.part_from_snapshots(ino)?;
         let inode = self.inode(ino)?;
         let (live, admitted) = {
             let mut state = inode.lock();

@@ -34,6 +34,7 @@ impl Partition {
     pub fn allocate(&self, ino: Ino, what: Allocate, offset: u64, length: u64) -> Result<()> {
         let end = offset.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(FsError::TooLarge)?;
+        self.part_from_snapshots(ino)?;
         let inode = self.inode(ino)?;
         let (live, admitted) = {
             let mut state = inode.lock();
@@ -97,6 +98,7 @@ impl Partition {
     ) -> Result<u64> {
         let end = target_offset.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(FsError::TooLarge)?;
+        self.part_from_snapshots(target)?;
         let to = self.inode(target)?;
         let (new, admitted) = {
             let mut state = to.lock();

@@ -274,6 +274,7 @@ impl World {
                         && used + needed > *most
                         && *needed == spec.resources.of(name.as_str())
                 }
+                Reason::ResourceKept { job, .. } => *job != task.job && self.jobs.contains_key(job),
                 Reason::Throttle { active } => {
                     let now = self.placed.keys().filter(|other| other.job == task.job).count();
                     now as u32 == *active
@@ -316,7 +317,15 @@ impl World {
                 | Reason::StoppedByLoad
                 | Reason::StoppedByArea
                 | Reason::Area { .. }
+                | Reason::Preempted { .. }
+                | Reason::Requeued { .. }
+                | Reason::Preempts { .. }
                 | Reason::Slurm(_) => false,
+                // The model neither preempts nor reserves in advance.
+                Reason::Awaits { .. }
+                | Reason::ReservationGone(_)
+                | Reason::ReservationOfOthers(_)
+                | Reason::ReservationStarts { .. } => false,
                 Reason::NextRound { at } => {
                     self.config.general.dispatch != forebay_grid::config::Dispatch::Event
                         && *at > self.now

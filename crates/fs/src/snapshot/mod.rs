@@ -1,0 +1,218 @@
+//! Snapshots of a fileset: its names and bytes as they were at one moment, to be read under `.snapshots/NAME`.
+//!
+//! A snapshot is a frozen copy of the fileset's store, whose records refer to the same objects, and a record of its own
+//! (`docs/adr/0054`). An object with a number below that of the newest snapshot may be shared with it. Before anybody may write to
+//! such an object, the snapshots get a copy of it (`KeptCopies`); the fileset keeps the object. A shared object is not removed
+//! with its file.
+//!
+//! What survives a crash: a snapshot whose record is committed, with all its bytes.
+//!
+//! Reading order: here, `partition/snapshots/` (making, sharing, removing), `view` (reading), `namespace/snapshots`.
+
+mod diff;
+mod view;
+
+use std::collections::BTreeMap;
+
+use forebay_base::{DiskId, ObjectId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::diff::Moment;
+pub use self::diff::{Change, ChangeKind, SnapshotDiff};
+pub(crate) use self::view::CopyOfSnapshot;
+pub use self::view::{SnapshotList, SnapshotView};
+use crate::error::{FsError, Result};
+use crate::key::{self, Key};
+use crate::record::{ObjectRef, Record, Usage, decode};
+
+/// Name of the directory at the top of a fileset in which its snapshots are. Listings do not show it.
+pub const DIRECTORY: &[u8] = b".snapshots";
+
+/// Longest name of a snapshot in bytes.
+const NAME_MAX: usize = 128;
+
+/// How far a snapshot has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SnapshotStage {
+    /// It can be read.
+    Made,
+    /// It is being removed: objects that only it refers to go.
+    Removing,
+}
+
+/// A snapshot, as the store of its fileset has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotRecord {
+    /// Its name.
+    pub name: String,
+    /// When it was made.
+    pub created: Timestamp,
+    /// How far it has come.
+    pub stage: SnapshotStage,
+    /// Its objects have lower numbers within the fileset.
+    pub below: u64,
+    /// What the fileset held.
+    pub usage: Usage,
+    /// Disks on which its objects lie.
+    pub disks: Vec<DiskId>,
+}
+
+impl Record for SnapshotRecord {
+    const KIND: &str = "snapshot";
+    const VERSION: u8 = 1;
+}
+
+/// What snapshots have instead of an object that was written since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptCopy {
+    /// The copy.
+    pub at: ObjectRef,
+}
+
+impl Record for KeptCopy {
+    const KIND: &str = "kept copy";
+    const VERSION: u8 = 1;
+}
+
+/// A snapshot as commands show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotStatus {
+    /// Name of its fileset; `/` for the root fileset.
+    pub fileset: String,
+    /// Its name.
+    pub name: String,
+    /// When it was made, in seconds since 1970.
+    pub created_seconds: i64,
+    /// Files and directories in it.
+    pub inodes: u64,
+    /// Sum of the sizes of its files.
+    pub bytes: u64,
+    /// It is being removed: an interruption left it so; `forebay snapshot delete` goes on.
+    pub is_being_removed: bool,
+}
+
+/// Whether a snapshot can have that name.
+///
+/// # Errors
+/// [`FsError::Refused`] with what is allowed.
+pub fn check_name(name: &str) -> Result<()> {
+    let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:+@".contains(&byte);
+    let is_name = !name.is_empty() && name.len() <= NAME_MAX && name.bytes().all(is_fine);
+    if is_name && !name.starts_with(['.', '-']) {
+        return Ok(());
+    }
+    Err(FsError::Refused(format!(
+        "\"{name}\" cannot be the name of a snapshot: use 1 to {NAME_MAX} letters, digits or -_.:+@, beginning with neither \
+         \".\" nor \"-\""
+    )))
+}
+
+/// Copies that snapshots have instead of objects: by the object and the newest snapshot that has the copy. Earlier snapshots
+/// have the same one, down to the next entry of that object.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeptCopies(BTreeMap<(ObjectId, u64), ObjectRef>);
+
+impl KeptCopies {
+    /// Adds what a pair of the store says.
+    ///
+    /// # Errors
+    /// [`FsError::Damaged`], [`FsError::UnknownVersion`].
+    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        if let Some(Key::Kept(object, snapshot)) = key::parse(key) {
+            let copy = decode::<KeptCopy>("a copy that a snapshot keeps", value)?;
+            self.0.insert((object, snapshot), copy.at);
+        }
+        Ok(())
+    }
+
+    /// Where a snapshot finds the bytes of an object that its records refer to.
+    pub fn resolve(&self, at: ObjectRef, snapshot: u64) -> ObjectRef {
+        let later = (at.id, snapshot)..=(at.id, u64::MAX);
+        self.0.range(later).next().map_or(at, |(_, copy)| *copy)
+    }
+
+    /// All copies.
+    pub fn copies(&self) -> impl Iterator<Item = ObjectRef> {
+        self.0.values().copied()
+    }
+
+    /// Objects, by their numbers within the fileset, that neither `snapshot` nor an earlier one refers to any more.
+    pub fn apart_from(&self, snapshot: u64) -> impl Iterator<Item = u64> {
+        let covers = move |(_, through): &&(ObjectId, u64)| *through >= snapshot;
+        self.0.keys().filter(covers).map(|(object, _)| object.local())
+    }
+
+    /// The highest number of a snapshot that any entry names.
+    pub fn highest(&self) -> u64 {
+        self.0.keys().map(|(_, snapshot)| *snapshot).max().unwrap_or(0)
+    }
+
+    /// Entries that no snapshot needs; `below` gives the number of each snapshot and the bound of its objects.
+    pub fn unneeded(&self, below: &BTreeMap<u64, u64>) -> Vec<(ObjectId, u64, ObjectRef)> {
+        let mut unneeded = Vec::new();
+        let mut before: Option<(ObjectId, u64)> = None;
+        for ((object, through), copy) in &self.0 {
+            let after = before.filter(|(other, _)| other == object).map_or(0, |(_, last)| last + 1);
+            let mut having = below.range(after..=*through);
+            if !having.any(|(_, below)| object.local() < *below) {
+                unneeded.push((*object, *through, *copy));
+            }
+            before = Some((*object, *through));
+        }
+        unneeded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_base::FilesetId;
+
+    use super::*;
+
+    fn object(number: u64) -> ObjectRef {
+        ObjectRef { disk: DiskId(0), id: ObjectId::of(FilesetId(1), number) }
+    }
+
+    fn kept(entries: &[(u64, u64, u64)]) -> KeptCopies {
+        let entry =
+            |(of, through, copy): &(u64, u64, u64)| ((object(*of).id, *through), object(*copy));
+        KeptCopies(entries.iter().map(entry).collect())
+    }
+
+    #[test]
+    fn a_snapshot_finds_the_copy_that_was_made_first_after_it() {
+        let kept = kept(&[(5, 2, 20), (5, 4, 40), (6, 1, 60)]);
+        let found: Vec<u64> = (1..=5).map(|s| kept.resolve(object(5), s).id.local()).collect();
+        assert_eq!(found, [20, 20, 40, 40, 5]);
+        assert_eq!(kept.resolve(object(6), 2), object(6));
+        assert_eq!(kept.apart_from(2).collect::<Vec<_>>(), [5, 5]);
+        assert_eq!((kept.highest(), kept.apart_from(5).count()), (4, 0));
+    }
+
+    #[test]
+    fn a_copy_is_kept_while_a_snapshot_that_had_the_object_needs_it() {
+        let kept = kept(&[(5, 2, 20), (5, 4, 40)]);
+        let unneeded = |below: &[(u64, u64)]| {
+            let below = below.iter().copied().collect();
+            let found = kept.unneeded(&below);
+            found.into_iter().map(|(_, through, _)| through).collect::<Vec<_>>()
+        };
+        assert_eq!(unneeded(&[(1, 9), (3, 12)]), [0_u64; 0]);
+        assert_eq!(unneeded(&[(1, 9)]), [4]);
+        assert_eq!(unneeded(&[(4, 9)]), [2]);
+        // Snapshot 1 was made before the object.
+        assert_eq!(unneeded(&[(1, 5), (3, 12)]), [2]);
+        assert_eq!(unneeded(&[]), [2, 4]);
+    }
+
+    #[test]
+    fn names_that_could_be_mistaken_are_refused() {
+        for name in ["monday", "2026-11-25T08:00", "a.b_c+1@x"] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        let long = "x".repeat(NAME_MAX + 1);
+        for name in ["", ".", "..", ".x", "-x", "a/b", "a b", "ü", long.as_str()] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+    }
+}
