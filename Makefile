@@ -31,8 +31,9 @@ test-dist: dist ## Install them in a fresh Debian and a fresh Python environment
 test: setup ## Run every check and test, the ones on real mounts included
 	scripts/test
 
-test-compat: ## Run tools that know Slurm or LSF on a grid: submitit, Snakemake, dask-jobqueue, Parsl (several minutes)
+test-compat: ## Run tools that know Slurm or LSF on a grid: Nextflow, Snakemake, dask-jobqueue, Parsl, batchtools, submitit (5 minutes)
 	scripts/setup build
+	scripts/setup compat
 	$(CARGO) build --locked --release --package forebay-cli
 	scripts/test-compat
 
