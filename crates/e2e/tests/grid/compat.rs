@@ -96,6 +96,13 @@ fn squeue_scancel_and_scontrol_act_on_what_waits_and_runs() {
     site.sh("sbatch -J long --wrap 'sleep 600 & wait'").succeeds();
     site.wait_until_says("squeue -h -o '%i %T %N' --me", "1 RUNNING h1");
     assert_eq!(site.says("squeue -h -t PD -o %i"), "");
+    // What no job here has is shown as by Slurm.
+    assert_eq!(
+        site.says("squeue -h -o '%i %d %f %h %v %X %y %z'"),
+        "1 0 (null) OK (null) N/A 0 *:*:*\n"
+    );
+    let long = "squeue -h -O JobID:.3,MinTmpDisk:.3,Feature:.7,OverSubscribe:.3,Reservation:.7,SCT:.6,tres-per-node:.4";
+    assert_eq!(site.says(long), "  1  0 (null) OK (null) *:*:* N/A\n");
     assert_eq!(site.says("squeue -h -j 1 -o '%T %B'"), "RUNNING h1\n");
     let shown = site.says("scontrol show job 1 -o");
     assert!(

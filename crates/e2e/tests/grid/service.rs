@@ -63,8 +63,10 @@ fn a_service_is_found_by_its_name_and_starts_again_when_it_is_killed() {
     // Its process is killed by somebody: it comes back under the same address.
     let job = shown["job"].as_str().unwrap().to_owned();
     grid.forebay(&["signal", "QUIT", &job], &[]).succeeds();
-    wait_until("it was started again", LIMIT, || grid.lines("starts").len() == 2);
+    wait_until("it was started again", LIMIT, || grid.lines("starts").len() > 1);
     assert_eq!(wait_for_ready(&grid, "web"), address);
+    // A connection of another program may have had its port for a moment.
+    let starts = grid.lines("starts").len();
     // The controller and the agent are killed: it goes on, and is known to be ready.
     grid.kill_daemon(1);
     grid.kill_daemon(0);
@@ -73,10 +75,10 @@ fn a_service_is_found_by_its_name_and_starts_again_when_it_is_killed() {
     grid.start_agent();
     grid.wait_for_host();
     assert_eq!(wait_for_ready(&grid, "web"), address);
-    assert_eq!(grid.lines("starts").len(), 2);
+    assert_eq!(grid.lines("starts").len(), starts);
 
     grid.forebay(&["service", "restart", "web"], &[]).succeeds();
-    wait_until("it was restarted", LIMIT, || grid.lines("starts").len() == 3);
+    wait_until("it was restarted", LIMIT, || grid.lines("starts").len() > starts);
     assert_eq!(wait_for_ready(&grid, "web"), address);
     assert!(grid.forebay(&["service", "list"], &[]).output().contains("ready"));
     grid.forebay(&["service", "stop", "web"], &[]).succeeds();

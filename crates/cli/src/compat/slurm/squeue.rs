@@ -90,6 +90,43 @@ const LETTERS: &[(char, &str, &str)] = &[
     ('Z', "workdir", "WORK_DIR"),
 ];
 
+/// Fields of what no job here has: letter, name for `-O` in lower case, heading, and what Slurm shows then.
+const ABSENT: &[(char, &str, &str, &str)] = &[
+    ('d', "mintmpdisk", "MIN_TMP_DISK", "0"),
+    ('f', "feature", "FEATURES", "(null)"),
+    ('g', "groupname", "GROUP", ""),
+    ('G', "groupid", "GROUP", ""),
+    ('h', "oversubscribe", "OVER_SUBSCRIBE", "OK"),
+    ('H', "sockets", "SOCKETS_PER_NODE", "*"),
+    ('I', "cores", "CORES_PER_SOCKET", "*"),
+    ('J', "threads", "THREADS_PER_CORE", "*"),
+    ('O', "contiguous", "CONTIGUOUS", "0"),
+    ('s', "selectjobinfo", "SELECT_JOBINFO", ""),
+    ('v', "reservation", "RESERVATION", "(null)"),
+    ('w', "wckey", "WCKEY", "(null)"),
+    ('W', "licenses", "LICENSES", "(null)"),
+    ('x', "excnodes", "EXC_NODES", ""),
+    ('X', "corespec", "CORE_SPEC", "N/A"),
+    ('y', "nice", "NICE", "0"),
+    ('z', "sct", "S:C:T", "*:*:*"),
+    (' ', "schednodes", "SCHEDNODES", "(null)"),
+    (' ', "tres-per-node", "TRES_PER_NODE", "N/A"),
+];
+
+/// The field of a letter, and its heading.
+fn of_letter(letter: char) -> Option<(&'static str, &'static str)> {
+    let known = LETTERS.iter().find(|(known, ..)| *known == letter);
+    let known = known.map(|(_, name, heading)| (*name, *heading));
+    let absent = || ABSENT.iter().find(|(known, ..)| *known == letter && letter != ' ');
+    known.or_else(|| absent().map(|(_, name, heading, _)| (*name, *heading)))
+}
+
+/// A field of what no job has: its heading, and what is shown.
+fn absent(name: &str) -> Option<(&'static str, &'static str)> {
+    let found = ABSENT.iter().find(|(_, known, ..)| *known == name);
+    found.map(|(_, _, heading, shown)| (*heading, *shown))
+}
+
 /// The value of a field as squeue writes it, where sacct writes it in another way.
 fn cell(row: &Row, name: &str, now: Moment) -> Option<String> {
     match name {
@@ -98,6 +135,9 @@ fn cell(row: &Row, name: &str, now: Moment) -> Option<String> {
             Some(format!("{}{most}", row.elements()))
         }
         "asked" => Some(row.asked.hosts.clone()),
+        "reservation" if row.asked.reservation.is_some() => row.asked.reservation.clone(),
+        // A job that asked for a higher number has a lower priority.
+        "nice" => Some((-i64::from(row.asked.priority)).to_string()),
         "timelimitshort" | "timelimit" => {
             let limit = super::units::whole_seconds(row.asked.time_limit_seconds);
             Some(limit.map_or_else(|| "UNLIMITED".to_owned(), super::units::short_span))
@@ -113,27 +153,30 @@ fn cell(row: &Row, name: &str, now: Moment) -> Option<String> {
             Some(if value.is_empty() || value == "Unknown" { empty.to_owned() } else { value })
         }
         "maxrss" | "averss" => Some(String::new()),
-        _ => field::value(row, name, now),
+        _ => match absent(name) {
+            Some((_, shown)) => Some(shown.to_owned()),
+            None => field::value(row, name, now),
+        },
     }
 }
 
 /// A line for each row, and one of headings.
 fn of_letters(format: &str, rows: &[Row], given: &Given, now: Moment) -> Result<String> {
     let pieces = pieces(format);
-    let known = |letter: char| LETTERS.iter().find(|(known, ..)| *known == letter);
     for piece in &pieces {
         if let Piece::Column(letter, _) = piece {
-            ensure!(known(*letter).is_some(), "Invalid job format specification: {letter}");
+            ensure!(of_letter(*letter).is_some(), "Invalid job format specification: {letter}");
         }
     }
     let mut text = String::new();
     if !given.has("noheader") {
-        text +=
-            &line(&pieces, |letter| known(letter).map_or("", |(.., heading)| heading).to_owned());
+        text += &line(&pieces, |letter| {
+            of_letter(letter).map_or("", |(_, heading)| heading).to_owned()
+        });
         text.push('\n');
     }
     for row in rows {
-        let of = |letter| known(letter).and_then(|(_, name, _)| cell(row, name, now));
+        let of = |letter| of_letter(letter).and_then(|(name, _)| cell(row, name, now));
         text += &line(&pieces, |letter| of(letter).unwrap_or_default());
         text.push('\n');
     }
@@ -162,7 +205,8 @@ fn long_columns(format: &str) -> Result<Vec<Long>> {
         let heading = field::FIELDS
             .iter()
             .find(|(known, ..)| *known == plain)
-            .map(|(_, heading, ..)| *heading);
+            .map(|(_, heading, ..)| *heading)
+            .or_else(|| absent(&plain).map(|(heading, _)| heading));
         let extra = ["nodelistreason", "timeused", "timeleft", "statecompact"];
         ensure!(
             heading.is_some() || extra.contains(&&plain[..]),
