@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::command::{Ended, run};
 use crate::{need, wait_until};
@@ -161,11 +161,20 @@ SlurmdLogFile={folder}/%n.log
         self.controller = Some(self.spawn("slurmctld", &["-D"], "slurmctld"));
     }
 
-    /// Kills slurmctld as a power cut would.
+    /// Kills slurmctld as a power cut would, once it has saved what it knows of its jobs. It does that every few seconds; one
+    /// that was killed before gives the number of a job that it has lost to another one, and cancels both.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If it does not run, or saves nothing.
     pub fn kill_controller(&mut self) {
+        let asked = SystemTime::now();
+        if let Some(job) = self.jobs().first() {
+            self.run("scontrol", &["update", &format!("JobId={job}"), "AdminComment=save"])
+                .succeeds();
+            let state = self.folder.join("ctld/job_state");
+            let saved = || std::fs::metadata(&state).and_then(|found| found.modified());
+            wait_until("slurmctld saves its state", LIMIT, || saved().is_ok_and(|at| at > asked));
+        }
         end(self.controller.take().as_mut().expect("slurmctld runs"));
     }
 
