@@ -330,6 +330,6 @@ mod tests {
         let text = of_letters(FORMAT, &[], &Given::default(), Moment(0)).unwrap();
         let slurm = "             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)\n";
         assert_eq!(text, slurm);
-        assert!(of_letters("%W", &[], &Given::default(), Moment(0)).is_err());
+        assert!(of_letters("%ä", &[], &Given::default(), Moment(0)).is_err());
     }
 }
