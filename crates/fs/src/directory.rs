@@ -17,6 +17,10 @@ use crate::record::{EntryRecord, Kind};
 
 /// Longest name in bytes.
 pub const NAME_MAX: usize = 255;
+/// Offset after `.`.
+pub(crate) const AFTER_DOT: u64 = 1;
+/// Offset after `..`.
+pub(crate) const AFTER_DOT_DOT: u64 = 2;
 /// Least cookie of an entry.
 pub const FIRST_COOKIE: u64 = 1 << SLOT_BITS;
 

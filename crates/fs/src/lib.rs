@@ -30,6 +30,7 @@ mod idle;
 mod inode;
 pub mod key;
 pub mod locks;
+mod made_up;
 pub mod mkfs;
 mod namespace;
 pub mod native;

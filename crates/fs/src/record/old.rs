@@ -122,10 +122,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_superblock_of_version_2_has_disks_of_the_default_pool() {
-        let disk = DiskRecord2 { id: DiskId(3), uuid: "one".to_owned(), location: "/a".to_owned() };
-        let old = Superblock2 {
+    fn old_superblock(sweep_due: bool, disks: Vec<DiskRecord2>) -> Superblock2 {
+        Superblock2 {
             uuid: "whole".to_owned(),
             fileset: FilesetId(1),
             settings: old_settings(),
@@ -135,9 +133,15 @@ mod tests {
             crashed_epoch: Epoch(2),
             ino_limit: 100,
             object_limit: 200,
-            sweep_due: true,
-            disks: vec![disk],
-        };
+            sweep_due,
+            disks,
+        }
+    }
+
+    #[test]
+    fn a_superblock_of_version_2_has_disks_of_the_default_pool() {
+        let disk = DiskRecord2 { id: DiskId(3), uuid: "one".to_owned(), location: "/a".to_owned() };
+        let old = old_superblock(true, vec![disk]);
         let found: Superblock = decode("superblock", &old_bytes(&old)).unwrap();
         let expected = DiskRecord::new(DiskId(3), "one", "/a");
         assert_eq!(found.disks, std::slice::from_ref(&expected));
@@ -152,19 +156,7 @@ mod tests {
 
     #[test]
     fn a_superblock_of_version_3_is_read_as_it_is() {
-        let old = Superblock2 {
-            uuid: "whole".to_owned(),
-            fileset: FilesetId(1),
-            settings: old_settings(),
-            hash_key: [7; 16],
-            epoch: Epoch(9),
-            state: MountState::Clean,
-            crashed_epoch: Epoch(2),
-            ino_limit: 100,
-            object_limit: 200,
-            sweep_due: false,
-            disks: Vec::new(),
-        };
+        let old = old_superblock(false, Vec::new());
         let wanted = Superblock::from(old);
         let mut bytes = encode(&wanted);
         bytes[0] = 3;

@@ -16,10 +16,11 @@ use forebay_store::Store;
 use parking_lot::{Mutex, RwLock};
 
 use crate::attributes::{Attributes, KeepName};
-use crate::directory::{Bucket, FIRST_COOKIE};
+use crate::directory::{AFTER_DOT, AFTER_DOT_DOT, Bucket, FIRST_COOKIE};
 use crate::error::{FsError, Result};
 use crate::inode::State;
 use crate::key::{self, Key};
+use crate::made_up;
 use crate::object::LiveObject;
 use crate::ops::{Access, DirectoryItem, Found, Opened};
 use crate::owner::Visit;
@@ -29,9 +30,6 @@ use crate::recovery::{read_superblock, scan_prefix};
 
 /// Entries that are read at a time.
 const CHUNK: usize = 512;
-/// Offsets of a listing after `.` and `..`.
-const AFTER_DOT: u64 = 1;
-const AFTER_DOT_DOT: u64 = 2;
 
 /// The directory `.snapshots` of a fileset.
 pub struct SnapshotList {
@@ -70,49 +68,12 @@ impl SnapshotList {
     }
 
     pub(crate) fn attributes(&self) -> Attributes {
-        Attributes {
-            ino: self.ino(),
-            kind: Kind::Directory,
-            mode: 0o555,
-            // The number of subdirectories is not told: it would change.
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size: 0,
-            allocated_bytes: 0,
-            accessed: self.made,
-            modified: self.made,
-            changed: self.made,
-            created: self.made,
-            cacheable: true,
-            name: KeepName::Never,
-        }
+        made_up::attributes(self.ino(), 0o555, self.made, KeepName::Never)
     }
 
     pub(crate) fn list(&self, offset: u64, visit: &mut Visit<'_>) {
-        let item = |ino, name: &[u8], next_offset| DirectoryItem {
-            ino,
-            kind: Kind::Directory,
-            name: name.to_vec(),
-            next_offset,
-        };
-        let mut all: Vec<DirectoryItem> = {
-            let snapshots = self.snapshots.read();
-            let place = |id: &FilesetId| AFTER_DOT_DOT + 1 + u64::from(id.0);
-            snapshots
-                .iter()
-                .map(|(name, id)| item(Ino::top_of(*id), name.as_bytes(), place(id)))
-                .collect()
-        };
-        // Each keeps its place, whatever comes and goes beside it.
-        all.sort_unstable_by_key(|item| item.next_offset);
-        let dots = [item(self.ino(), b".", AFTER_DOT), item(self.top, b"..", AFTER_DOT_DOT)];
-        for item in dots.into_iter().chain(all).filter(|item| item.next_offset > offset) {
-            if visit(&item).is_break() {
-                return;
-            }
-        }
+        let snapshots = self.snapshots.read().clone();
+        made_up::list((self.ino(), self.top), snapshots.into_iter(), offset, visit);
     }
 }
 

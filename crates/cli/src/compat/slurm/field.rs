@@ -71,6 +71,8 @@ const ALIASES: &[(&str, &str)] = &[
     ("allocnode", "batchhost"),
     ("cpus_per_task", "reqcpus"),
     ("endtime", "end"),
+    ("groupid", "group"),
+    ("groupname", "group"),
     ("jobarrayid", "jobid"),
     ("maxcpus", "reqcpus"),
     ("mincpus", "reqcpus"),

@@ -63,6 +63,8 @@ const LETTERS: &[(char, &str, &str)] = &[
     ('e', "end", "END_TIME"),
     ('E', "dependency", "DEPENDENCY"),
     ('F', "arrayjobid", "ARRAY_JOB_ID"),
+    ('g', "group", "GROUP"),
+    ('G', "group", "GROUP"),
     ('i', "jobid", "JOBID"),
     ('j', "jobname", "NAME"),
     ('k', "comment", "COMMENT"),
@@ -86,16 +88,16 @@ const LETTERS: &[(char, &str, &str)] = &[
     ('u', "user", "USER"),
     ('U', "uid", "UID"),
     ('V', "submit", "SUBMIT_TIME"),
+    ('w', "wckey", "WCKEY"),
     ('Y', "asked", "SCHEDNODES"),
     ('Z', "workdir", "WORK_DIR"),
 ];
 
-/// Fields of what no job here has: letter, name for `-O` in lower case, heading, and what Slurm shows then.
+/// Fields that squeue alone has: letter, name for `-O` in lower case, heading, and what Slurm shows of a job that asked for none of
+/// it. No job here asks for any but a reservation and a priority ([`cell`]).
 const ABSENT: &[(char, &str, &str, &str)] = &[
     ('d', "mintmpdisk", "MIN_TMP_DISK", "0"),
     ('f', "feature", "FEATURES", "(null)"),
-    ('g', "groupname", "GROUP", ""),
-    ('G', "groupid", "GROUP", ""),
     ('h', "oversubscribe", "OVER_SUBSCRIBE", "OK"),
     ('H', "sockets", "SOCKETS_PER_NODE", "*"),
     ('I', "cores", "CORES_PER_SOCKET", "*"),
@@ -103,7 +105,6 @@ const ABSENT: &[(char, &str, &str, &str)] = &[
     ('O', "contiguous", "CONTIGUOUS", "0"),
     ('s', "selectjobinfo", "SELECT_JOBINFO", ""),
     ('v', "reservation", "RESERVATION", "(null)"),
-    ('w', "wckey", "WCKEY", "(null)"),
     ('W', "licenses", "LICENSES", "(null)"),
     ('x', "excnodes", "EXC_NODES", ""),
     ('X', "corespec", "CORE_SPEC", "N/A"),
@@ -121,7 +122,7 @@ fn of_letter(letter: char) -> Option<(&'static str, &'static str)> {
     known.or_else(|| absent().map(|(_, name, heading, _)| (*name, *heading)))
 }
 
-/// A field of what no job has: its heading, and what is shown.
+/// Such a field: its heading, and what is shown.
 fn absent(name: &str) -> Option<(&'static str, &'static str)> {
     let found = ABSENT.iter().find(|(_, known, ..)| *known == name);
     found.map(|(_, _, heading, shown)| (*heading, *shown))
@@ -142,7 +143,8 @@ fn cell(row: &Row, name: &str, now: Moment) -> Option<String> {
             let limit = super::units::whole_seconds(row.asked.time_limit_seconds);
             Some(limit.map_or_else(|| "UNLIMITED".to_owned(), super::units::short_span))
         }
-        "start" | "end" | "nodelist" | "batchhost" | "dependency" | "account" | "comment" => {
+        "start" | "end" | "nodelist" | "batchhost" | "dependency" | "account" | "comment"
+        | "wckey" => {
             let value = field::value(row, name, now)?;
             let empty = match name {
                 "nodelist" => "",

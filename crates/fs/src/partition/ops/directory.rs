@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use forebay_base::Ino;
 
 use crate::attributes::Attributes;
-use crate::directory::FIRST_COOKIE;
+use crate::directory::{AFTER_DOT, AFTER_DOT_DOT, FIRST_COOKIE};
 use crate::error::{FsError, Result};
 use crate::partition::Partition;
 use crate::partition::entries::Placed;
@@ -14,10 +14,6 @@ use crate::stats::Operation;
 
 /// Entries that are gathered under one lock.
 const CHUNK: usize = 512;
-/// Offset after `.`.
-const AFTER_DOT: u64 = 1;
-/// Offset after `..`.
-const AFTER_DOT_DOT: u64 = 2;
 
 /// An entry as a listing shows it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
