@@ -245,7 +245,7 @@ fn commands_choose_jobs_by_what_is_true_of_them() {
     assert!(told.contains("no unfinished job matches"), "{told}");
     let told = grid.forebay(&["kill", &other, "--name", "other"], &[]).refused();
     assert!(told.contains("cannot be used with"), "{told}");
-    assert_eq!(grid.state(&other), "running");
+    grid.wait_for(&other, "running");
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn users_have_their_own_jobs_and_only_those() {
         let said = grid.as_account(&bob, arguments).expect_code(2).refused();
         assert!(said.contains("may not"), "{arguments:?}: {said}");
     }
-    assert_eq!(grid.state(&job), "running");
+    grid.wait_for(&job, "running");
 
     // An admin does.
     assert!(grid.forebay(&["output", &job]).output().contains("secret"));
