@@ -353,6 +353,15 @@ fn nodes_that_change_one_directory_at_once_wait_for_nobody_long() {
     assert!(all.iter().all(|fs| fs.names(top) == names));
 }
 
+/// Says that it is over when it is dropped.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_reader_never_sees_a_value_go_back() {
     let site = Site::new();
@@ -377,15 +386,17 @@ fn a_reader_never_sees_a_value_go_back() {
                 })
             })
             .collect();
+        // Also if this thread fails: the readers would go on for ever.
+        let over = Over(&is_over);
         for round in 1..=300_u32 {
             let by = [&one, &two, &three][(round % 3) as usize];
             by.set_attributes(ino, SetAttributes { uid: Some(round), ..SetAttributes::default() })
                 .unwrap();
-            for fs in [&one, &two, &three] {
-                assert_eq!(fs.getattr(ino).unwrap().uid, round);
+            for (node, fs) in [&one, &two, &three].into_iter().enumerate() {
+                assert_eq!(fs.getattr(ino).unwrap().uid, round, "on node {node}");
             }
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         readers.into_iter().for_each(|reader| reader.join().unwrap());
     });
 }

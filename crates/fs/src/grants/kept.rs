@@ -15,6 +15,7 @@ use forebay_disk::ObjectAttributes;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+use super::heard::{Heard, UnderWay};
 use super::inode::{COST_OF_ONE, KeptInode, Unchanged, as_written, cost_of_xattr};
 use super::names::{AllNames, Misses, NAMES_MAX, NameChange};
 use super::{Granted, Item, Learned, Touched, Traffic, settings};
@@ -59,8 +60,7 @@ pub(crate) enum Looked<T> {
 struct State {
     cache: Cache,
     term: u64,
-    /// The latest grant that was heard of.
-    seen: GrantNumber,
+    heard: Heard,
     /// Before then the owner is not asked to vouch.
     rests_until: Moment,
     inodes: FxHashMap<Ino, KeptInode>,
@@ -108,10 +108,10 @@ impl Kept {
         Moment(self.clock.boottime())
     }
 
-    /// A request is sent to the owner. Returns the latest grant that was heard of.
+    /// A request is sent to the owner. Returns the latest grant that it may say to know of.
     pub fn sending(&self) -> GrantNumber {
         self.traffic.called();
-        self.state.lock().seen
+        self.state.lock().heard.at_sending()
     }
 
     // --- looking ---
@@ -305,10 +305,11 @@ impl Kept {
         let granted: Vec<Item> = items.iter().filter(is_granted).cloned().collect();
         let before = state.take_unchanged(&granted);
         let ticket = state.cache.changing(&items);
+        let under_way = state.heard.begin();
         state.drop_values(&items);
         drop(state);
         self.lent.changing(directories_of(&items), &touched.inodes);
-        OwnChange { kept: self, items, ticket: Some(ticket), before }
+        OwnChange { kept: self, items, ticket: Some(ticket), under_way, before }
     }
 
     // --- the owner's word ---
@@ -412,6 +413,7 @@ pub(crate) struct OwnChange<'a> {
     items: Vec<Item>,
     /// `None` once it has an answer.
     ticket: Option<Ticket>,
+    under_way: UnderWay,
     /// What is known of the directories, as they were before.
     before: Vec<(Ino, Unchanged)>,
 }
@@ -436,10 +438,12 @@ impl OwnChange<'_> {
 
 impl Drop for OwnChange<'_> {
     fn drop(&mut self) {
+        let mut state = self.kept.state.lock();
         if let Some(ticket) = self.ticket {
-            let mut state = self.kept.state.lock();
             let _ = state.cache.changed(ticket, &self.items, Vec::new());
         }
+        state.heard.end(self.under_way);
+        drop(state);
         self.kept.lent.changed(directories_of(&self.items));
     }
 }
@@ -455,6 +459,7 @@ fn directories_of(items: &[Item]) -> impl Iterator<Item = Ino> {
 impl State {
     fn lose(&mut self) {
         self.cache.lost();
+        self.heard.lose();
         self.inodes.clear();
         self.names.clear();
         self.cost = 0;
@@ -576,7 +581,7 @@ impl State {
         let of = |item: Option<Item>, number: Option<GrantNumber>| Some((item?, number?));
         let directory = learned.directory();
         let numbers = [granted.entry, granted.attributes, directory.as_ref().map(|(_, it)| *it)];
-        self.seen = numbers.into_iter().flatten().fold(self.seen, GrantNumber::max);
+        self.heard.hear(numbers.into_iter().flatten());
         if !self.is_of_term(granted.term) {
             return None;
         }

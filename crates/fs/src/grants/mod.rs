@@ -18,6 +18,7 @@
 //!
 //! **What survives a crash**: nothing. An owner that starts again within its lease waits until what it vouched for has lapsed.
 
+mod heard;
 mod inode;
 mod kept;
 mod learned;

@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::ops::DirectoryItem;
 
 /// Names of one directory at most: larger ones are asked for each name.
-pub(crate) const NAMES_MAX: usize = 16_384;
+pub(crate) const NAMES_MAX: usize = 65_536;
 /// Directories of which it is remembered how often a name was missing.
 const MISSED_MAX: usize = 1024;
 /// Names that were missing, after which a directory is listed; twice as many each time.
