@@ -141,7 +141,7 @@ impl Namespace {
     }
 
     /// The filesets with a store of which this node is the owner.
-    pub(super) fn own_filesets(&self) -> Vec<Arc<Fileset>> {
+    pub(super) fn filesets_here(&self) -> Vec<Arc<Fileset>> {
         let is_own = |fileset: &Arc<Fileset>| {
             fileset.settings().placement != Placement::Native
                 && self.cluster.as_ref().is_none_or(|membership| {

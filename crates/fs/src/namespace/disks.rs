@@ -453,6 +453,7 @@ impl Namespace {
         disk.set_use(DiskUse::Lost);
         // Its node does not bring it again.
         self.forget_at_cluster(&record);
+        self.forget_natives(&record)?;
         tracing::warn!(
             uuid = record.uuid,
             location = record.location,
@@ -489,7 +490,7 @@ impl Namespace {
     /// Files of the filesets of this node that lie on a disk.
     pub(super) fn own_files_on(&self, disk: DiskId, most: usize) -> Result<LostDisk> {
         let mut lost = LostDisk { files: Vec::new(), total: 0, unknown: Vec::new() };
-        for fileset in self.own_filesets() {
+        for fileset in self.filesets_here() {
             let settings = fileset.settings();
             let found = self.open_fileset(fileset.id).and_then(|partition| {
                 partition.commit()?;

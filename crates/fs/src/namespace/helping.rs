@@ -89,7 +89,7 @@ impl Namespace {
     fn reports(&self, order: &HelpOrder) -> (Reports, Progress) {
         let (mut reports, mut progress) = (Reports::default(), Progress::default());
         let Some(membership) = &self.cluster else { return (reports, progress) };
-        let own = self.own_filesets();
+        let own = self.filesets_here();
         let mut left: BTreeMap<FilesetId, u64> = own.iter().map(|own| (own.id, 0)).collect();
         for (node, channel) in membership.cluster().members() {
             match ask_node(&*channel, Request::Help(order.clone())) {
@@ -137,6 +137,24 @@ impl Namespace {
         self.catalogue.list().into_iter().filter_map(on_it).collect()
     }
 
+    /// The native directories on a disk went with it.
+    pub(super) fn forget_natives(&self, record: &DiskRecord) -> Result<()> {
+        if self.cluster.is_none() {
+            return Ok(());
+        }
+        let names = self.natives_on(record);
+        for name in &names {
+            let fileset = self.fileset_named(name)?;
+            self.forget_fileset(&fileset)?;
+        }
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.commit_change()?;
+        self.tell_of_native();
+        Ok(())
+    }
+
     /// Removes the directories of a node on a disk that is to be empty, if nothing is in them: the node makes them anew on another
     /// disk, if it has a suitable one. Why that is not possible.
     pub(super) fn empty_natives(&self, record: &DiskRecord) -> Option<String> {
@@ -176,7 +194,7 @@ impl Namespace {
                 let left = |id: &FilesetId| {
                     u64::from(!been.as_ref().is_some_and(|been| been.contains(id)))
                 };
-                let own = self.own_filesets();
+                let own = self.filesets_here();
                 let left = own.iter().map(|own| (own.id, left(&own.id))).collect();
                 HelpReport { left, ..HelpReport::default() }
             }
@@ -232,7 +250,7 @@ impl Namespace {
         // In this order, as in `is_empty`.
         let has_open = disk.has_open_objects();
         let mut left = Vec::new();
-        for fileset in self.own_filesets() {
+        for fileset in self.filesets_here() {
             let partition = self.open_fileset(fileset.id)?;
             left.push((fileset.id, partition.left_on(record.id)));
         }

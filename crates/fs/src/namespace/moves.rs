@@ -179,7 +179,7 @@ impl Namespace {
     /// Goes once through all files that lie on a disk.
     fn pass(&self, task: &Task, course: &Course<'_>) -> Result<Pass> {
         let mut pass = Pass::default();
-        for fileset in self.own_filesets() {
+        for fileset in self.filesets_here() {
             let mut next = None;
             loop {
                 let partition = match self.open_fileset(fileset.id) {

@@ -166,7 +166,7 @@ impl Namespace {
         }
         let mut picker = Picker::new(policy, &pools, &fills, self.shared.clock.now());
         let mut filesets = BTreeSet::new();
-        for fileset in self.own_filesets() {
+        for fileset in self.filesets_here() {
             if !but.contains(&fileset.id) {
                 let partition = self.open_fileset(fileset.id)?;
                 partition.show_inodes(policy, &fileset.settings().name, &mut picker)?;

@@ -537,7 +537,7 @@ impl Namespace {
     /// # Errors
     /// What the first one says that cannot be opened.
     pub(super) fn open_all(&self) -> Result<()> {
-        for fileset in self.own_filesets() {
+        for fileset in self.filesets_here() {
             self.open_fileset(fileset.id).map_err(|error| {
                 let name = fileset.settings().name;
                 FsError::Refused(format!("fileset \"{name}\" cannot be looked at: {error}"))
