@@ -123,7 +123,8 @@ fn disks_are_added_emptied_and_removed_while_all_nodes_are_mounted() {
         write_synced(&path, b"cold bytes");
     }
     assert_eq!(objects(&slow), 3);
-    let last = cluster.forebay(0, &["disk", "drain", "g", &format!("n1:{}", text(&slow))]).refused();
+    let last =
+        cluster.forebay(0, &["disk", "drain", "g", &format!("n1:{}", text(&slow))]).refused();
     assert_says(&last, &["cold", "last one of pool"]);
 
     // A file of the node's own directory keeps its disk from being emptied.

@@ -362,6 +362,9 @@ impl Namespace {
         }
         disk.set_use(record.used);
         self.shared.objects.give_up_stock_of(disk.id);
+        if record.used == DiskUse::Lost {
+            self.partitions().iter().for_each(|partition| partition.let_go_of_all_on(disk.id));
+        }
         if record.used == DiskUse::Removed && disk.is_near {
             disk.space.end_reserve(&*disk.disk);
             disk.disk.let_go();

@@ -245,6 +245,21 @@ impl Partition {
         self.granting().is_none_or(|granting| granting.knows_what_is_open())
     }
 
+    /// Lets go of all objects on a disk that is lost: what needs one of them fails from now on.
+    pub(crate) fn let_go_of_all_on(&self, disk: DiskId) {
+        for inode in self.cached() {
+            let mut state = inode.lock();
+            let Some(file) =
+                state.file_mut().filter(|file| file.object.is_some_and(|at| at.disk == disk))
+            else {
+                continue;
+            };
+            if let Some(live) = file.live.take() {
+                self.shared.objects.drop_handle(live);
+            }
+        }
+    }
+
     /// Files with an object on a disk, those without a name, of snapshots, and not committed ones included.
     pub(crate) fn left_on(&self, disk: DiskId) -> u64 {
         let nameless = self.cached_on(disk).0.len() as u64;
