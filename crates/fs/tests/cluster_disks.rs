@@ -23,7 +23,7 @@ const TWO: NodeId = NodeId(2);
 const THREE: NodeId = NodeId(3);
 const DATA: FilesetId = FilesetId(1);
 /// Longer than anything takes here.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Nobody has a name.
 struct Nobody;
@@ -165,7 +165,8 @@ fn close(fs: &Namespace, ino: Ino, access: Access) {
 
 /// Makes files in a fileset; their numbers with what they hold.
 fn fill(fs: &Namespace, fileset: &str, prefix: &str, count: usize) -> BTreeMap<Ino, Vec<u8>> {
-    let top = fs.fileset(fileset);
+    // The way there may lead over a root whose owner does not answer.
+    let top = if fileset == "data" { Ino::top_of(DATA) } else { fs.fileset(fileset) };
     let made = (0..count).map(|number| {
         let ino = fs.make_file(top, &format!("{prefix}-{number}"));
         write(fs, ino, &bytes_of(number));
@@ -212,7 +213,7 @@ fn wait_for_end(fs: &Namespace, number: u64) {
     wait_for("the task is done", || {
         let done = is_done();
         if !done {
-            std::thread::sleep(Duration::from_millis(500));
+            std::thread::sleep(Duration::from_millis(200));
             println!("{:?}", fs.all_tasks());
         }
         done
@@ -260,11 +261,7 @@ fn a_drain_moves_the_files_of_all_owners_and_then_the_disk_can_be_removed() {
     three.open_file(held, WRITE, ROOT).unwrap();
     let number = two.drain_disk("disk-3", None).unwrap();
     assert!(refused(three.drain_disk("disk-3", None)).contains("already"));
-    wait_for("all but the open file have left", || {
-        std::thread::sleep(Duration::from_millis(500));
-        println!("{} objects, {:?}", site.objects_on("disk-3"), one.all_tasks());
-        site.objects_on("disk-3") == 1
-    });
+    wait_for("all but the open file have left", || site.objects_on("disk-3") == 1);
     assert!(refused(one.remove_disk("disk-3")).contains("not empty"));
     assert_eq!(three.write(held, 0, &files[&held]).unwrap(), files[&held].len());
     close(&three, held, WRITE);
@@ -336,7 +333,7 @@ fn a_disk_of_a_node_that_is_gone_is_given_up_with_a_list_of_its_files() {
     let ino = *lost.keys().next().unwrap();
     assert!(two.open_file(ino, READ, ROOT).is_err());
     assert_filled(&one, &kept);
-    assert!(refused(one.remove_disk("disk-3")).contains("disk-3"));
+    assert!(refused(one.remove_disk("disk-3")).contains("took along"));
     let top = two.fileset("data");
     (0..5).for_each(|number| two.unlink(top, format!("three-{number}").as_bytes()).unwrap());
     two.commit().unwrap();
