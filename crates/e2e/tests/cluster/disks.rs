@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_e2e::{Cluster, Ended, wait_until};
@@ -238,4 +239,72 @@ fn a_disk_of_a_node_that_does_not_come_back_is_given_up_and_its_node_leaves() {
     });
     assert!(disk(&cluster, 0, &lost).is_none());
     cluster.forebay(0, &["cluster", "remove", "n1"]).succeeds();
+}
+
+/// Writes, replaces, appends to and reads files of one node again and again, until it is told to stop; what was synced must be
+/// there at once and later. Returns the latest contents.
+fn work_until(stop: &AtomicBool, folder: &Path, who: usize) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::<String, Vec<u8>>::new();
+    for round in 0_usize.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let name = format!("worker-{who}-{}", round % 12);
+        let path = folder.join(&name);
+        if let Some(expected) = files.get(&name) {
+            let found = fs::read(&path).expect("reads");
+            assert!(found == *expected, "{name} has changed in round {round}");
+        }
+        let bytes: Vec<u8> = (0..30_000 + round % 7000).map(|at| (at + round) as u8).collect();
+        match round % 3 {
+            0 => write_synced(&path, &bytes),
+            1 => {
+                let draft = folder.join(format!("{name}.draft"));
+                write_synced(&draft, &bytes);
+                fs::rename(&draft, &path).expect("renames");
+            }
+            _ => {
+                let mut file =
+                    fs::OpenOptions::new().append(true).create(true).open(&path).expect("opens");
+                file.write_all(&bytes[..500]).expect("appends");
+                let mut all = files.remove(&name).unwrap_or_default();
+                all.extend_from_slice(&bytes[..500]);
+                files.insert(name, all);
+                continue;
+            }
+        }
+        files.insert(name, bytes);
+    }
+    files
+}
+
+#[test]
+fn programs_of_all_nodes_write_while_disks_are_emptied_back_and_forth() {
+    let cluster = Cluster::start(2);
+    let second = new_folder(&cluster, "second");
+    cluster.forebay(0, &["disk", "add", "g", text(&second)]).succeeds();
+    let disks = [(0, folder(&cluster).join("d0")), (1, folder(&cluster).join("d1")), (0, second)];
+    let stop = AtomicBool::new(false);
+    let files = std::thread::scope(|scope| {
+        let works = [0, 1].map(|node| {
+            let (stop, folder) = (&stop, data(&cluster, node));
+            scope.spawn(move || work_until(stop, &folder, node))
+        });
+        for (node, disk) in &disks {
+            let named = format!("n{node}:{}", text(disk));
+            cluster.forebay(0, &["disk", "drain", "g", &named]).succeeds();
+            wait_for_task(&cluster, 1);
+            assert_eq!(objects(disk), 0, "{named}");
+            cluster.forebay(1, &["disk", "use", "g", &named]).succeeds();
+        }
+        stop.store(true, Ordering::Relaxed);
+        works.map(|work| work.join().expect("the programs of a node succeed"))
+    });
+    for files in &files {
+        assert!(files.len() > 3);
+        assert_filled(&cluster, 0, files);
+        assert_filled(&cluster, 1, files);
+    }
+    (0..2).for_each(|node| cluster.umount(node));
+    cluster.forebay(1, &["fsck", "g"]).succeeds();
 }

@@ -195,23 +195,23 @@ impl Namespace {
     /// # Errors
     /// What the root's owner says.
     pub fn register_disk(&self, uuid: &str, location: &str) -> Result<DiskRecord> {
-        let (record, changed) = self.at(Ino::ROOT, |owner| match owner {
+        let (record, is_new) = self.at(Ino::ROOT, |owner| match owner {
             Owner::Local(root) => {
                 let was_known = root.identity().disks.iter().any(|disk| disk.uuid == uuid);
                 let record = root.add_disk(uuid, location)?;
-                Ok((record, (!was_known).then(|| root.identity().disks)))
+                Ok((record, !was_known))
             }
             Owner::Native(_) => Err(FsError::Invalid),
             Owner::Remote(root) => {
                 let (uuid, location) = (uuid.to_owned(), location.to_owned());
                 match root.ask(Request::AddDisk { uuid, location })? {
-                    Answer::Disk(record) => Ok((record, None)),
+                    Answer::Disk(record) => Ok((record, false)),
                     other => Err(FsError::Io(format!("not an answer: {other:?}"))),
                 }
             }
         })?;
-        if let Some(changed) = changed {
-            self.disks_changed(&changed)?;
+        if is_new {
+            self.disks_changed()?;
         }
         Ok(record)
     }
@@ -259,7 +259,7 @@ impl Namespace {
             return Err(FsError::Refused(format!("disk {} was taken away before", new.uuid)));
         }
         self.shared.fail_points.reach("disk.added")?;
-        self.disks_changed(&root.identity().disks)?;
+        self.disks_changed()?;
         tracing::info!(
             uuid = record.uuid,
             location = record.location,
@@ -270,12 +270,16 @@ impl Namespace {
     }
 
     /// The records of the root's store, of which this node is the owner, have changed: acts on them, and tells everybody.
-    pub(super) fn disks_changed(&self, records: &[DiskRecord]) -> Result<()> {
+    pub(super) fn disks_changed(&self) -> Result<()> {
         if self.cluster.is_none() {
             return Ok(());
         }
         self.everybody_is_to_hear();
-        self.adopt_disks(records)?;
+        {
+            // Of two changes at the same time the later one counts.
+            let _one_at_a_time = self.refreshing.lock();
+            self.adopt_disks(&self.root()?.identity().disks)?;
+        }
         self.tell_of_disks();
         Ok(())
     }

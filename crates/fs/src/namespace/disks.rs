@@ -604,7 +604,7 @@ impl Namespace {
         if let Some(disk) = self.disks.write().iter_mut().find(|disk| disk.id == record.id) {
             disk.clone_from(&changed);
         }
-        self.disks_changed(&self.root()?.identity().disks)?;
+        self.disks_changed()?;
         Ok(changed)
     }
 
