@@ -128,6 +128,18 @@ fn disks_are_added_emptied_and_removed_while_all_nodes_are_mounted() {
         cluster.forebay(0, &["disk", "drain", "g", &format!("n1:{}", text(&slow))]).refused();
     assert_says(&last, &["cold", "last one of pool"]);
 
+    // Rules move files between pools, whoever owns their filesets.
+    let rules = folder(&cluster).join("rules.toml");
+    let text_of_rules =
+        "[[migrate]]\nname = 'back'\nfrom = 'archive'\nto = 'default'\nfileset = 'cold'\n";
+    fs::write(&rules, text_of_rules).expect("writes");
+    let run = ["policy", "run", "g", "--rules", text(&rules)];
+    let looked = json(cluster.forebay(2, &[&run[..], &["--dry-run", "--json"]].concat()));
+    assert_eq!(looked["rules"][0]["files"], 3, "{looked}");
+    cluster.forebay(2, &[&run[..], &["--wait"]].concat()).succeeds();
+    assert_eq!(objects(&slow), 0);
+    assert_eq!(fs::read(cluster.mountpoint(1).join("cold/of-2")).expect("reads"), b"cold bytes");
+
     // A file of the node's own directory keeps its disk from being emptied.
     let scratch = cluster.mountpoint(2).join("work/n2/scratch");
     fs::write(&scratch, b"scratch").expect("writes");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use forebay_base::{DiskId, Ino};
+use forebay_base::{DiskId, FilesetId, Ino};
 use forebay_disk::Disk;
 
 use super::cluster::{Membership, Whose};
@@ -330,7 +330,9 @@ impl Namespace {
         }
         // Before any of their records names a disk that is new.
         for partition in self.partitions() {
-            if partition.superblock_now().disks != records {
+            // Those of the root are in force: they may be newer than these.
+            let is_root = partition.number() == FilesetId::ROOT;
+            if !is_root && partition.superblock_now().disks != records {
                 partition.change_disks(BTreeMap::new(), |disks| {
                     *disks = records.to_vec();
                     Ok(())

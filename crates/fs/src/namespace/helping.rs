@@ -188,7 +188,7 @@ impl Namespace {
         self.refresh()?;
         let task = self.task_for(order);
         let mut report = match &order.work {
-            StoredWork::Drain(uuid, _) => self.report_on_drain(uuid)?,
+            StoredWork::Drain(uuid, _) => self.report_on_drain(uuid, order)?,
             StoredWork::Policy(_) | StoredWork::Rebalance(_) => {
                 let been = task.as_ref().map(|task| task.been_through.lock().clone());
                 let left = |id: &FilesetId| {
@@ -236,7 +236,7 @@ impl Namespace {
         Some(task)
     }
 
-    fn report_on_drain(&self, uuid: &str) -> Result<HelpReport> {
+    fn report_on_drain(&self, uuid: &str, order: &HelpOrder) -> Result<HelpReport> {
         let record = self.disk_named(uuid)?;
         if record.used == DiskUse::Normal {
             return Err(FsError::Refused(format!("disk {} is in use here", record.location)));
@@ -254,8 +254,8 @@ impl Namespace {
             let partition = self.open_fileset(fileset.id)?;
             left.push((fileset.id, partition.left_on(record.id)));
         }
-        if left.iter().all(|(_, left)| *left == 0) {
-            // Nothing of what was moved may be lost with the disk.
+        if !order.goes_on && left.iter().all(|(_, left)| *left == 0) {
+            // The disk is about to be removed: nothing of what was moved may be lost with it.
             self.sync_all()?;
         }
         Ok(HelpReport { left, has_open, ..HelpReport::default() })

@@ -29,7 +29,10 @@ impl Namespace {
             Owner::Remote(root) => whole_of(root).map(Some),
             Owner::Local(_) | Owner::Native(_) => Ok(None),
         })?;
-        if let Some(whole) = whole {
+        // This node may have become the root's owner meanwhile: then it knows better.
+        let is_root =
+            matches!(self.shared.owners.find(FilesetId::ROOT).as_deref(), Some(Owner::Local(_)));
+        if let Some(whole) = whole.filter(|_| !is_root) {
             self.adopt_filesets(whole.filesets);
             self.adopt_disks(&whole.disks)?;
         }
