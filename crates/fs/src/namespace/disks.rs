@@ -320,7 +320,8 @@ impl Namespace {
     pub fn rebalance(&self, pool: &str) -> Result<u64> {
         if self.cluster.is_some() {
             return Err(FsError::Refused(
-                "`forebay disk rebalance` is not available in a cluster: new files lie with the node that writes them, so its                  disks fill with its work; move old files to another pool with `forebay policy`, or drain a disk"
+                "`forebay disk rebalance` is not available in a cluster: new files lie with the node that writes them, so its \
+                 disks fill with its work; move old files to another pool with `forebay policy`, or drain a disk"
                     .to_owned(),
             ));
         }
