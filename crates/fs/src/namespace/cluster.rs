@@ -151,6 +151,8 @@ pub(super) struct Membership {
     pub(super) coming: Mutex<HashMap<String, Arc<dyn Disk>>>,
     /// Nodes that have not heard of the latest change of disks, if this one owns the root.
     pub(super) unheard: Mutex<HashSet<NodeId>>,
+    /// Held while they are told: a command ends when all have heard.
+    pub(super) telling: Mutex<()>,
     /// What the root's owner said of the disks is known.
     pub(super) knows_disks: AtomicBool,
     /// Requests to other nodes.
@@ -169,6 +171,7 @@ impl Membership {
             lent: Arc::default(),
             coming: Mutex::default(),
             unheard: Mutex::default(),
+            telling: Mutex::default(),
             knows_disks: AtomicBool::new(true),
             traffic: Mutex::default(),
         }

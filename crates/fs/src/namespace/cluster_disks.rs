@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use forebay_base::{DiskId, FilesetId, Ino};
+use forebay_base::{Channel, DiskId, FilesetId, Ino, NodeId};
 use forebay_disk::Disk;
 
 use super::cluster::{Membership, Whose};
@@ -211,7 +211,9 @@ impl Namespace {
             }
         })?;
         if is_new {
-            self.disks_changed()?;
+            // Nodes that are just joining, as the asking one, answer only when they have: so nobody waits for them here.
+            self.act_on_disks()?;
+            self.wake_tasks();
         }
         Ok(record)
     }
@@ -271,17 +273,19 @@ impl Namespace {
 
     /// The records of the root's store, of which this node is the owner, have changed: acts on them, and tells everybody.
     pub(super) fn disks_changed(&self) -> Result<()> {
-        if self.cluster.is_none() {
-            return Ok(());
+        if self.cluster.is_some() {
+            self.act_on_disks()?;
+            self.tell_of_disks();
         }
-        self.everybody_is_to_hear();
-        {
-            // Of two changes at the same time the later one counts.
-            let _one_at_a_time = self.refreshing.lock();
-            self.adopt_disks(&self.root()?.identity().disks)?;
-        }
-        self.tell_of_disks();
         Ok(())
+    }
+
+    /// As [`Namespace::disks_changed`]; the thread of the background tells the others.
+    fn act_on_disks(&self) -> Result<()> {
+        self.everybody_is_to_hear();
+        // Of two changes at the same time the later one counts.
+        let _one_at_a_time = self.refreshing.lock();
+        self.adopt_disks(&self.root()?.identity().disks)
     }
 
     /// All other nodes must hear of the latest change.
@@ -294,6 +298,7 @@ impl Namespace {
     /// Tells those nodes of the latest change that have not heard of it, if this node owns the root. Whether all have heard.
     pub(super) fn tell_of_disks(&self) -> bool {
         let Some(membership) = &self.cluster else { return true };
+        let _one_at_a_time = membership.telling.lock();
         let waiting = membership.unheard.lock().clone();
         if waiting.is_empty() {
             return true;
@@ -301,16 +306,24 @@ impl Namespace {
         // One that is gone reads everything when it comes back.
         let members = membership.cluster().members();
         membership.unheard.lock().retain(|node| members.iter().any(|(there, _)| there == node));
-        for (node, channel) in members.iter().filter(|(node, _)| waiting.contains(node)) {
-            match tell(&**channel, Request::DisksChanged) {
-                Ok(()) => {
-                    membership.unheard.lock().remove(node);
-                }
-                Err(error) => {
-                    tracing::debug!(%node, error, "a node has not heard of a change of disks yet");
+        let tell_one = |node: NodeId, channel: &dyn Channel| {
+            // A change that comes meanwhile is another one to hear of.
+            membership.unheard.lock().remove(&node);
+            if let Err(error) = tell(channel, Request::DisksChanged) {
+                tracing::debug!(%node, error, "a node has not heard of a change of disks yet");
+                membership.unheard.lock().insert(node);
+            }
+        };
+        // All at once: one that is just mounting the file system answers late.
+        std::thread::scope(|scope| {
+            for (node, channel) in members.iter().filter(|(node, _)| waiting.contains(node)) {
+                let tell_it = move || tell_one(*node, &**channel);
+                let thread = std::thread::Builder::new().name("disks".to_owned());
+                if let Err(error) = thread.spawn_scoped(scope, tell_it) {
+                    tracing::debug!(%node, %error, "a node is told of a change of disks later");
                 }
             }
-        }
+        });
         membership.unheard.lock().is_empty()
     }
 
