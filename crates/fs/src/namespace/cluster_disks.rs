@@ -169,6 +169,9 @@ impl Namespace {
             return self.learn_disk(&record);
         }
         self.forget_own(uuid);
+        if let Some(membership) = &self.cluster {
+            membership.cluster().let_disk_go(&record);
+        }
         self.forget_at_cluster(&record);
         Ok(())
     }
