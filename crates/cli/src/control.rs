@@ -106,6 +106,8 @@ pub enum Ask {
         /// The pool.
         pool: String,
     },
+    /// The disks, in a cluster those of all nodes.
+    Disks,
     /// Tasks of the background.
     Tasks,
     /// Change a task of the background.
@@ -257,6 +259,11 @@ pub enum Answer {
     },
     /// To [`Ask::DrainDisk`], [`Ask::Rebalance`] and [`Ask::RunPolicy`]: the task that has begun.
     Task(Box<TaskStatus>),
+    /// To [`Ask::Disks`].
+    Disks {
+        /// The disks.
+        disks: Vec<DiskStatus>,
+    },
     /// To [`Ask::Tasks`].
     Tasks {
         /// The tasks.

@@ -21,9 +21,9 @@ use forebay_disk::{Capacity, Disk};
 use forebay_etcd::Runtime;
 use forebay_fs::fsck::NamedDisk;
 use forebay_fs::mkfs::Identity;
-use forebay_fs::record::{DiskRecord, Placement};
+use forebay_fs::record::{DiskRecord, DiskUse, Placement};
 use forebay_fs::remote::{CacheService, FilesService};
-use forebay_fs::{Cluster, HandOver, Namespace, Parts, Whose};
+use forebay_fs::{Cluster, HandOver, Namespace, NewDisk, Parts, Whose};
 use forebay_node::members::roster::{DiskHome, Runs};
 use forebay_node::members::visit::{
     DiskSpace, FilesReport, UNREACHABLE_MAX, UnreachableFile, UnreachableFiles, WAIT_MIN, WAITS_MAX,
@@ -40,7 +40,7 @@ use uuid::Uuid;
 
 use crate::commands::cluster::{daemon, etcd};
 use crate::control::SessionCounters;
-use crate::home::{Home, Lock, OpenMember, own_disk, placement_on};
+use crate::home::{Home, Lock, OpenMember, own_disk, placement_on, unlabel};
 use crate::waits;
 
 /// How long a call of another node waits for the namespace to be open.
@@ -157,6 +157,8 @@ struct Joint {
     here: Mutex<HashMap<FilesetId, Epoch>>,
     /// New filesets that the others were told of.
     announced: Mutex<HashSet<FilesetId>>,
+    /// Where the other nodes reach the disks of this one.
+    disks: OnceLock<Arc<DiskService>>,
 }
 
 impl Joint {
@@ -263,6 +265,34 @@ impl Cluster for Way {
 
     fn has_disk(&self, disk: &str) -> bool {
         self.0.member().is_some_and(|member| member.home_of(disk).is_some())
+    }
+
+    fn node_of(&self, disk: &str) -> Option<(NodeId, String)> {
+        let home = self.0.member()?.home_of(disk)?;
+        Some((home.node, home.name))
+    }
+
+    fn bring_disk(&self, new: &NewDisk, disk: &Arc<dyn Disk>) -> Result<(), String> {
+        let (Some(member), Some(disks)) = (self.0.member(), self.0.disks.get()) else {
+            return Err("this node is just being stopped".to_owned());
+        };
+        let added = member.book().add_disk(member.me().node, &new.uuid, &new.location);
+        added.map_err(|error| error.to_string())?;
+        disks.offer(&new.uuid, Arc::clone(disk));
+        Ok(())
+    }
+
+    fn forget_disk(&self, record: &DiskRecord) -> Result<(), String> {
+        let Some(member) = self.0.member() else { return Ok(()) };
+        member.book().remove_disk(&record.uuid).map_err(|error| error.to_string())
+    }
+
+    fn let_disk_go(&self, record: &DiskRecord) {
+        let (Some(member), Some(disks)) = (self.0.member(), self.0.disks.get()) else { return };
+        disks.withdraw(&record.uuid);
+        if record.used == DiskUse::Removed {
+            unlabel(&member.file().cluster.to_string(), &record.uuid, &record.location);
+        }
     }
 
     fn life(&self) -> u64 {
@@ -501,6 +531,7 @@ fn join_alone(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, 
         clock: Arc::new(SystemClock),
     })?);
     let _ = joint.member.set(Arc::downgrade(&member));
+    let _ = joint.disks.set(Arc::clone(&disks));
     let own = own_disks(&member);
     for (uuid, disk) in &own {
         disks.offer(uuid, Arc::clone(disk));

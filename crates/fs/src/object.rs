@@ -212,21 +212,37 @@ impl Objects {
             return self.make_named(|of| of.pool() == pool, number);
         }
         let on_any = || self.make_fresh(|of| of.pool() == pool && of.space.takes_objects());
-        let live = self.stock.take(pool.place()).map_or_else(on_any, Ok)?;
-        number_fresh(live, number()?)
+        match self.stock.take(pool.place()).map_or_else(on_any, Ok) {
+            // Those of other nodes may have room.
+            Err(FsError::NoSpace) if self.has_far(pool) => {
+                self.make_named(|of| !of.is_near && of.pool() == pool, number)
+            }
+            live => number_fresh(live?, number()?),
+        }
     }
 
-    /// Makes a fresh object on one of this node's disks that `suit`, for the copy of another one.
+    /// Makes an object for the copy of one on the disk `from`, on one of the disks that `suit`: one of the node that has it
+    /// already if possible, otherwise of this node, otherwise of any.
     ///
     /// # Errors
     /// As [`Objects::take_fresh`].
     pub(crate) fn make_for_copy(
         &self,
+        from: DiskId,
         suits: impl Fn(&FsDisk) -> bool,
         number: impl Fn() -> Result<ObjectId>,
     ) -> Result<Arc<LiveObject>> {
-        let live = self.make_fresh(|of| of.space.takes_objects() && suits(of))?;
-        number_fresh(live, number()?)
+        let from = self.disk(from)?;
+        if !from.is_near {
+            match self.make_named(|of| of.is_beside(from) && suits(of), &number) {
+                Err(FsError::NoSpace | FsError::Absent(_) | FsError::Away { .. }) => {}
+                made => return made,
+            }
+        }
+        match self.make_fresh(|of| of.space.takes_objects() && suits(of)) {
+            Err(FsError::NoSpace) => self.make_named(|of| !of.is_near && suits(of), number),
+            live => number_fresh(live?, number()?),
+        }
     }
 
     /// The number of a copy that is about to be made; never 0.
@@ -235,7 +251,11 @@ impl Objects {
     }
 
     fn has_near(&self, pool: Pool) -> bool {
-        self.disks.all().any(|disk| disk.is_near && disk.pool() == pool)
+        self.disks.all().any(|disk| disk.is_near && disk.pool() == pool && disk.takes_new())
+    }
+
+    fn has_far(&self, pool: Pool) -> bool {
+        self.disks.all().any(|disk| !disk.is_near && disk.pool() == pool && disk.takes_new())
     }
 
     /// Whether a disk is one of this node.
@@ -344,7 +364,11 @@ impl Objects {
     /// # Errors
     /// [`FsError::Io`], also if the object is missing.
     pub fn open(&self, at: ObjectRef) -> Result<Arc<LiveObject>> {
-        let object = self.observe(at.disk, self.disk(at.disk)?.disk.open(at.id))?;
+        let of = self.disk(at.disk)?;
+        if !of.is_expected() {
+            return Err(FsError::Absent(format!("disk {} was given up as lost", of.uuid)));
+        }
+        let object = self.observe(at.disk, of.disk.open(at.id))?;
         self.adopt(at, object, true)
     }
 

@@ -543,8 +543,12 @@ fn check_removable(sight: &Sight, view: &View, node: NodeId, with_disks: Disks) 
     let disks: Vec<&str> = disks.map(|disk| disk.location.as_str()).collect();
     if !disks.is_empty() && with_disks == Disks::None {
         return Err(Error::Invalid(format!(
-            "node {name} has disks ({}): files on them become unreachable without it. Add --with-disks if that is intended",
-            disks.join(", ")
+            "node {name} has disks ({}): files on them become unreachable without it. Move them to other disks first, on a node that \
+             has mounted the file system (forebay disk drain CLUSTER {name}:{} --wait, then forebay disk remove CLUSTER {name}:{}), or add \
+             --with-disks if the files are to become unreachable",
+            disks.join(", "),
+            disks[0],
+            disks[0]
         )));
     }
     let mut holders = sight.nodes.iter().filter(|(_, record)| record.has_authority);

@@ -17,9 +17,12 @@ use crate::output::{Table, bytes};
 ///
 /// A disk is a directory on a disk of this machine. Each belongs to a pool (flash, disk, archive, or any other name):
 /// new files lie on the disks of their fileset's pool, which `forebay fileset set --pool` chooses. The file system may be
-/// mounted or not, and programs go on meanwhile. Draining and rebalancing are tasks of the background (`forebay tasks`)
-/// while it is mounted; otherwise the command itself does the work. Not available in a cluster, whose disks come and go
-/// with their nodes.
+/// mounted or not, and programs continue meanwhile. Draining and rebalancing are background tasks (`forebay tasks`)
+/// while it is mounted; otherwise the command itself does the work.
+///
+/// In a cluster, run the commands on a node that has mounted it, with the name of the cluster as ROOT. A disk is added on the
+/// node that has it. The other commands work for the disks of all nodes: name a disk of another node as NODE:DIRECTORY.
+/// Rebalancing is not available in a cluster.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay disk list /srv/forebay
@@ -27,7 +30,13 @@ use crate::output::{Table, bytes};
   forebay disk label /srv/forebay /mnt/nvme1/forebay --group rack-2
   forebay disk drain /srv/forebay /mnt/old/forebay --wait
   forebay disk remove /srv/forebay /mnt/old/forebay
-  forebay disk rebalance /srv/forebay --pool flash")]
+  forebay disk rebalance /srv/forebay --pool flash
+
+In a cluster:
+  forebay disk list grid1
+  forebay disk add grid1 /mnt/nvme1/forebay --pool flash      on the node with that directory
+  forebay disk drain grid1 host2:/mnt/old/forebay --wait      on any node
+  forebay disk remove grid1 host2:/mnt/old/forebay")]
 pub struct Disk {
     #[command(subcommand)]
     action: Action,
@@ -197,6 +206,10 @@ impl Disk {
 /// What somebody means by a disk: its directory as the file system knows it, where there is one.
 fn place(disk: &str) -> String {
     let path = Path::new(disk);
+    if !path.is_absolute() && disk.contains(":/") {
+        // A disk of another node.
+        return disk.to_owned();
+    }
     if !path.is_absolute() && !disk.contains('/') {
         return disk.to_owned();
     }
@@ -323,9 +336,9 @@ fn print_lost(lost: &LostDisk) -> Result<()> {
 fn list(root: &Path, json: bool) -> Result<()> {
     let home = Home::at(root)?;
     let disks = if home.try_lock()?.is_none() {
-        match control::ask(home.root(), &Ask::Status)? {
-            Answer::Status(status) => status.disks,
-            _ => bail!("the daemon answered without a status; does it run another version?"),
+        match control::ask(home.root(), &Ask::Disks)? {
+            Answer::Disks { disks } => disks,
+            _ => bail!("the daemon answered without disks; does it run another version?"),
         }
     } else {
         let open = home.open()?;
@@ -334,23 +347,23 @@ fn list(root: &Path, json: bool) -> Result<()> {
     if json {
         return crate::output::put_json(&disks);
     }
-    let mut table = Table::new(&[
-        "DISK",
-        "ID",
-        "POOL",
-        "GROUP",
-        "USE",
-        "KIND",
-        "SIZE",
-        "AVAILABLE",
-        "FULL",
-        "OBJECTS",
-    ]);
+    let of_nodes = home.node().is_some();
+    let columns =
+        ["DISK", "ID", "POOL", "GROUP", "USE", "KIND", "SIZE", "AVAILABLE", "FULL", "OBJECTS"];
+    let columns: Vec<&str> =
+        of_nodes.then_some(["NODE", "STATE"]).into_iter().flatten().chain(columns).collect();
+    let mut table = Table::new(&columns);
     for disk in &disks {
-        table.row(cells(disk));
+        let state = if disk.problem.is_some() { "unreachable" } else { "up" };
+        let node = disk.node.clone().unwrap_or_else(|| "-".to_owned());
+        let of_node = of_nodes.then(|| [node, state.to_owned()]).into_iter().flatten();
+        table.row(of_node.chain(cells(disk)).collect());
     }
     out!("{}", table.render());
     for disk in &disks {
+        if let Some(problem) = &disk.problem {
+            outln!("  {} is unreachable: {problem}", disk.location);
+        }
         for advice in &disk.advice {
             outln!("  note on {}: {advice}", disk.location);
         }

@@ -22,6 +22,12 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::DeleteSnapshot { .. }
             | Ask::DiffSnapshots { .. }
             | Ask::Census
+            | Ask::Disks
+            | Ask::LabelDisk { .. }
+            | Ask::UseDisk { .. }
+            | Ask::SetPool { .. }
+            | Ask::Tasks
+            | Ask::OrderTask { .. }
             | Ask::LookAtPolicy { .. }
             | Ask::RunPolicy { .. }
     )
@@ -72,7 +78,8 @@ fn carry_out(fs: &Namespace, ask: Ask) -> Result<Answer> {
             return Ok(Answer::Snapshots { snapshots: fs.snapshots(fileset.as_deref())? });
         }
         Ask::Census => return Ok(Answer::Census(fs.census())),
-        Ask::Tasks => return Ok(Answer::Tasks { tasks: fs.task_status() }),
+        Ask::Tasks => return Ok(Answer::Tasks { tasks: fs.all_tasks()? }),
+        Ask::Disks => return Ok(Answer::Disks { disks: fs.all_disk_status() }),
         Ask::OrderTask { task, order } => order.give(fs, task)?,
         other => bail!("not something that is asked of disks: {other:?}"),
     }
@@ -80,6 +87,6 @@ fn carry_out(fs: &Namespace, ask: Ask) -> Result<Answer> {
 }
 
 fn begun(fs: &Namespace, number: u64) -> Result<Answer> {
-    let found = fs.task_status().into_iter().find(|task| task.id == number);
+    let found = fs.all_tasks()?.into_iter().find(|task| task.id == number);
     Ok(Answer::Task(Box::new(found.context("the task has ended already")?)))
 }

@@ -14,7 +14,6 @@ use forebay_fs::{Namespace, NewDisk};
 /// # Errors
 /// If the directory cannot be a disk, with the reason; nothing is added then.
 pub fn add(fs: &Namespace, path: &Path, pool: &str, group: &str) -> Result<()> {
-    fs.check_changes_of_disks()?;
     let path = path.canonicalize().with_context(|| {
         format!("disk {}: name an existing, empty directory on the disk", path.display())
     })?;
@@ -43,7 +42,7 @@ pub fn add(fs: &Namespace, path: &Path, pool: &str, group: &str) -> Result<()> {
         pool: pool.to_owned(),
         group: group.to_owned(),
     };
-    let added = fs.add_disk(&new, disk);
+    let added = new.check().and_then(|()| fs.add_disk(&new, disk));
     if added.is_err()
         && !is_labelled
         && let Err(error) = DirectoryDisk::unformat(&path, &label)
@@ -61,6 +60,10 @@ pub fn remove(fs: &Namespace, which: &str) -> Result<()> {
     let before = fs.disk_named(which)?;
     let DiskRecord { uuid, location, .. } = fs.remove_disk(which)?;
     let label = Label { file_system: fs.uuid(), disk: uuid };
+    if fs.is_in_cluster() {
+        // The node that has it sees to that.
+        return Ok(());
+    }
     if before.used != DiskUse::Lost
         && let Err(error) = DirectoryDisk::unformat(&location, &label)
     {

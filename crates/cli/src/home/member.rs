@@ -145,6 +145,15 @@ fn make_folder(path: &Path) -> Result<()> {
     made.with_context(|| format!("cannot create {}", path.display()))
 }
 
+/// Takes the label off the directory of a disk that was taken away, if the disk is empty.
+pub fn unlabel(file_system: &str, uuid: &str, location: &str) {
+    let label = Label { file_system: file_system.to_owned(), disk: uuid.to_owned() };
+    if let Err(error) = DirectoryDisk::unformat(location, &label) {
+        // Anyone who adds it again, or uses it otherwise, can do that.
+        tracing::warn!(location, %error, "a disk that was taken away keeps its label");
+    }
+}
+
 /// Opens a disk of this machine.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use forebay_base::ObjectId;
+use forebay_base::{ObjectId, Timestamp};
 use parking_lot::Mutex;
 
 use super::link::{Link, Told};
@@ -374,6 +374,10 @@ impl Object for RemoteObject {
             Answer::Attributes(Some(attributes)) => Ok(attributes),
             ref other => Err(self.link.unexpected(other)),
         }
+    }
+
+    fn set_modified(&self, modified: Timestamp) -> Result<()> {
+        self.done(&self.change(&ObjectRequest::SetModified(modified), &[])?)
     }
 
     fn file(&self) -> Option<BorrowedFd<'_>> {

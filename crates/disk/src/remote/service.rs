@@ -245,6 +245,9 @@ impl DiskService {
             ObjectRequest::HasOtherWriters => {
                 just(Answer::OtherWriters(object.has_other_writers()))
             }
+            ObjectRequest::SetModified(modified) => {
+                object.set_modified(modified).and_then(|()| just(Answer::Done))
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Kinds are numbered by their place: new ones come at the end, and a change of an old one raises [`VERSION`].
 
-use forebay_base::{FilesetId, ObjectId};
+use forebay_base::{FilesetId, ObjectId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::{Allocate, Capacity, Description, DiskError, ObjectAttributes, Seek, Sync};
@@ -104,6 +104,7 @@ pub(super) enum ObjectRequest {
     Attributes,
     HasOtherWriters,
     Append,
+    SetModified(Timestamp),
 }
 
 /// An answer, with the life of the machine that gave it.
@@ -147,6 +148,7 @@ mod tests {
             object(ObjectRequest::Read { offset: 1 << 50, length: 12 }),
             object(ObjectRequest::Allocate { what: Allocate::PunchHole, offset: 1, length: 2 }),
             object(ObjectRequest::Sync(Sync::Data)),
+            object(ObjectRequest::SetModified(Timestamp::new(5, 6))),
             Request::CreateNamed(ObjectId(11)),
             Request::RemoveAll(vec![ObjectId(12), ObjectId(13)]),
         ];

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_base::in_flight::{self, WaitsFor};
@@ -15,7 +16,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::catalogue::{Catalogue, Fileset};
 use super::whole::whole_of;
-use super::{Namespace, Parts, find_disks, shared_of};
+use super::{Namespace, NewDisk, Parts, find_disks, shared_of};
 use crate::clients::{Clients, Handles};
 use crate::error::{FsError, Result};
 use crate::grants::{Kept, Traffic};
@@ -63,6 +64,36 @@ pub trait Cluster: Send + Sync {
 
     /// Whether any node has a disk.
     fn has_disk(&self, disk: &str) -> bool;
+
+    /// The node that has a disk, with its name, whether it runs or not.
+    fn node_of(&self, disk: &str) -> Option<(NodeId, String)> {
+        let _ = disk;
+        None
+    }
+
+    /// This node has a disk from now on: others reach it here.
+    ///
+    /// # Errors
+    /// Why the cluster cannot know of it: then nothing has changed.
+    fn bring_disk(&self, new: &NewDisk, disk: &Arc<dyn Disk>) -> std::result::Result<(), String> {
+        let _ = (new, disk);
+        Ok(())
+    }
+
+    /// No node has a disk any more.
+    ///
+    /// # Errors
+    /// Why the cluster still has it on record.
+    fn forget_disk(&self, record: &DiskRecord) -> std::result::Result<(), String> {
+        let _ = record;
+        Ok(())
+    }
+
+    /// A disk of this node is none any more: other nodes do not reach it here, and if it was taken away its directory can become
+    /// something else.
+    fn let_disk_go(&self, record: &DiskRecord) {
+        let _ = record;
+    }
 
     /// A number of this life of the node, which no other one has.
     fn life(&self) -> u64;
@@ -116,6 +147,14 @@ pub(super) struct Membership {
     pub(super) near: Arc<NearFiles>,
     /// What the kernel may keep of filesets of other nodes.
     pub(super) lent: Arc<Lent>,
+    /// Disks that this node is about to bring, by their identities.
+    pub(super) coming: Mutex<HashMap<String, Arc<dyn Disk>>>,
+    /// Nodes that have not heard of the latest change of disks, if this one owns the root.
+    pub(super) unheard: Mutex<HashSet<NodeId>>,
+    /// Held while they are told: a command ends when all have heard.
+    pub(super) telling: Mutex<()>,
+    /// What the root's owner said of the disks is known.
+    pub(super) knows_disks: AtomicBool,
     /// Requests to other nodes.
     pub(super) traffic: Mutex<BTreeMap<NodeId, Arc<Traffic>>>,
 }
@@ -130,6 +169,10 @@ impl Membership {
             open_files: Mutex::default(),
             near: Arc::default(),
             lent: Arc::default(),
+            coming: Mutex::default(),
+            unheard: Mutex::default(),
+            telling: Mutex::default(),
+            knows_disks: AtomicBool::new(true),
             traffic: Mutex::default(),
         }
     }
@@ -229,8 +272,7 @@ impl Namespace {
         // The root's owner learns of its own disks as of those of others.
         own.retain(|(uuid, _)| !fs.knows_disk(uuid));
         for (uuid, disk) in own {
-            let record = fs.register_disk(&uuid, &disk.describe().location)?;
-            fs.learn_disk(&record, Some(disk));
+            fs.join_with(&uuid, disk)?;
         }
         Ok(fs)
     }
@@ -325,7 +367,11 @@ impl Namespace {
         }
         // Settings may have changed since. Should the root's owner be out of reach, those that are known are good enough:
         // a takeover must not depend on it.
-        if let Err(error) = self.refresh() {
+        let refreshed = self.refresh();
+        if let Some(membership) = &self.cluster {
+            membership.knows_disks.store(refreshed.is_ok(), Ordering::Release);
+        }
+        if let Err(error) = refreshed {
             tracing::warn!(%fileset, %error, "opened with the settings that were known");
         }
         self.know(fileset)?;
@@ -335,9 +381,9 @@ impl Namespace {
     /// Opens the root fileset while the namespace is at work: its store says anew which filesets and disks there are.
     fn open_root(&self, epoch: Option<Epoch>) -> Result<()> {
         let root = self.open_partition(FilesetId::ROOT, epoch)?;
-        for record in root.identity().disks {
-            self.learn_disk(&record, None);
-        }
+        self.adopt_disks(&root.identity().disks)?;
+        self.take_up_tasks(&root)?;
+        self.everybody_is_to_hear();
         let (catalogue, unfinished) = Catalogue::read(root.store())?;
         self.catalogue.take_over(catalogue);
         super::filesets::finish(&*self.stores, &root, &self.shared, &self.catalogue, unfinished)

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use forebay_base::Ino;
+use forebay_base::{DiskId, Ino};
 use forebay_disk::Disk;
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +16,8 @@ use crate::error::{FsError, Result};
 use crate::key;
 use crate::object::FsDisk;
 use crate::ops::{DiskStatus, shown_name};
-use crate::owner::Owner;
 use crate::record::{DiskRecord, DiskUse, FilesetRecord, Placement, Stage, encode};
+use crate::remote::disk_orders::{DiskAnswer, DiskOrder};
 use crate::tasks::Work;
 
 /// A disk that is to become one of the file system.
@@ -69,22 +69,45 @@ impl Namespace {
         Ok(())
     }
 
-    /// Whether disks can be added and removed.
-    ///
-    /// # Errors
-    /// [`FsError::Refused`] in a cluster.
-    pub fn check_changes_of_disks(&self) -> Result<()> {
-        self.alone("`forebay disk`")
+    /// Whether the disks are those of a cluster.
+    #[must_use]
+    pub fn is_in_cluster(&self) -> bool {
+        self.cluster.is_some()
     }
 
-    /// The disk that somebody means: by its identity, the beginning of it, or its location.
+    /// Whether a disk lies at a place that somebody names; in a cluster NODE:DIRECTORY, or a directory of this node.
+    fn lies_at(&self, disk: &DiskRecord, which: &str) -> bool {
+        let Some(membership) = &self.cluster else { return disk.location == which };
+        if which == disk.location {
+            return self.shared.objects.is_near(disk.id);
+        }
+        let node = membership.cluster().node_of(&disk.uuid);
+        node.is_some_and(|(number, name)| {
+            which
+                .strip_suffix(disk.location.as_str())
+                .and_then(|node| node.strip_suffix(':'))
+                .is_some_and(|node| node == name || node == number.to_string())
+        })
+    }
+
+    /// The disk that somebody means: by its identity, the beginning of it, or its location. In a cluster that is a directory
+    /// of this node, or of another one as NODE:DIRECTORY.
     ///
     /// # Errors
     /// [`FsError::Refused`] if there is none, or more than one.
     pub fn disk_named(&self, which: &str) -> Result<DiskRecord> {
         let disks = self.disks.read();
         let there = || disks.iter().filter(|disk| disk.used != DiskUse::Removed);
-        let exact = there().find(|disk| disk.uuid == which || disk.location == which);
+        let exact = there().find(|disk| disk.uuid == which || self.lies_at(disk, which));
+        let elsewhere: Vec<&DiskRecord> = there().filter(|disk| disk.location == which).collect();
+        if let (None, [only]) = (exact, elsewhere.as_slice()) {
+            return Ok((*only).clone());
+        }
+        if exact.is_none() && elsewhere.len() > 1 {
+            return Err(FsError::Refused(format!(
+                "several nodes have a disk {which}: write NODE:{which}, with the name of the node as `forebay disk list` shows it"
+            )));
+        }
         let begins =
             |disk: &&DiskRecord| which.len() >= UUID_PREFIX_MIN && disk.uuid.starts_with(which);
         let mut beginning = there().filter(begins);
@@ -120,28 +143,27 @@ impl Namespace {
     /// Adds a disk, on which new files of its pool lie from now on.
     ///
     /// # Errors
-    /// [`FsError::Refused`] in a cluster, for a bad name of the pool or group, or if there are too many pools or disks;
-    /// what the store says. Nothing is changed then.
+    /// [`FsError::Refused`] for a bad name of the pool or group, or if there are too many pools or disks; what the store
+    /// says. Nothing is changed then.
     pub fn add_disk(&self, new: &NewDisk, disk: Arc<dyn Disk>) -> Result<()> {
-        self.alone("`forebay disk add`")?;
-        check_name("pool", &new.pool)?;
-        if !new.group.is_empty() {
-            check_name("failure group", &new.group)?;
-        }
-        let _one_at_a_time = self.fileset_changes.lock();
-        if self.has_disk(&new.uuid) {
-            return Err(FsError::Refused(format!("disk {} is one already", new.uuid)));
-        }
+        new.check()?;
         if !self.shared.objects.disks.has_room() {
             return Err(FsError::Refused(
                 "too many disks were added since the mount: mount the file system again".to_owned(),
             ));
         }
+        if self.has_disk(&new.uuid) {
+            return Err(FsError::Refused(format!("disk {} is one already", new.uuid)));
+        }
+        if self.cluster.is_some() {
+            return self.bring_disk(new, disk);
+        }
+        let _one_at_a_time = self.fileset_changes.lock();
         let pool = self.shared.objects.pools.named(&new.pool)?;
         let wanted = DiskRecord {
             pool: new.pool.clone(),
             group: new.group.clone(),
-            ..DiskRecord::new(forebay_base::DiskId(0), &new.uuid, &new.location)
+            ..DiskRecord::new(DiskId(0), &new.uuid, &new.location)
         };
         let record = self.root()?.add_disk_like(&wanted)?;
         self.shared.fail_points.reach("disk.added")?;
@@ -161,12 +183,20 @@ impl Namespace {
     /// Changes pool and failure group of a disk. Files that lie on it stay there.
     ///
     /// # Errors
-    /// [`FsError::Refused`] in a cluster, if there is no such disk, or a fileset would be left without a disk for its
+    /// [`FsError::Refused`] if there is no such disk, or a fileset would be left without a disk for its
     /// new files; what the store says.
     pub fn label_disk(&self, which: &str, pool: Option<&str>, group: Option<&str>) -> Result<()> {
-        self.alone("`forebay disk label`")?;
-        let _one_at_a_time = self.fileset_changes.lock();
         let record = self.disk_named(which)?;
+        let order = DiskOrder::Label {
+            disk: record.uuid.clone(),
+            pool: pool.map(str::to_owned),
+            group: group.map(str::to_owned),
+        };
+        if let Some(answer) = self.order_at_root(&order)? {
+            return answer.done();
+        }
+        let _one_at_a_time = self.fileset_changes.lock();
+        let record = self.disk_named(&record.uuid)?;
         if let Some(pool) = pool {
             check_name("pool", pool)?;
             self.shared.objects.pools.named(pool)?;
@@ -195,12 +225,15 @@ impl Namespace {
     /// object on it from now on.
     ///
     /// # Errors
-    /// [`FsError::Refused`] in a cluster, if the disk cannot be emptied, or nothing could take what lies on it; what the
-    /// store says.
+    /// [`FsError::Refused`] if the disk cannot be emptied, or nothing could take what lies on it; what the store says.
     pub fn drain_disk(&self, which: &str, to: Option<&str>) -> Result<u64> {
-        self.alone("`forebay disk drain`")?;
-        let _one_at_a_time = self.fileset_changes.lock();
         let record = self.disk_named(which)?;
+        let order = DiskOrder::Drain { disk: record.uuid.clone(), to: to.map(str::to_owned) };
+        if let Some(answer) = self.order_at_root(&order)? {
+            return answer.begun();
+        }
+        let _one_at_a_time = self.fileset_changes.lock();
+        let record = self.disk_named(&record.uuid)?;
         let name = &record.location;
         match record.used {
             DiskUse::Normal => {}
@@ -221,7 +254,10 @@ impl Namespace {
                 && settings.disk.as_deref() == Some(record.uuid.as_str()))
             .then_some(settings.name)
         };
-        if let Some(native) = self.catalogue.list().iter().find_map(holds) {
+        // The node of a disk in a cluster makes its directories anew on another one, once they are empty.
+        if self.cluster.is_none()
+            && let Some(native) = self.catalogue.list().iter().find_map(holds)
+        {
             return Err(FsError::Refused(format!(
                 "the native fileset \"{native}\" lies on disk {name}, and only people can move its files: create another \
                  fileset, move them there, and remove it first"
@@ -253,11 +289,15 @@ impl Namespace {
     /// Has a disk that was emptied take new files again.
     ///
     /// # Errors
-    /// [`FsError::Refused`] in a cluster, or if there is no such disk, or it is being emptied still; what the store says.
+    /// [`FsError::Refused`] if there is no such disk, or it is being emptied still; what the store says.
     pub fn use_disk_again(&self, which: &str) -> Result<()> {
-        self.alone("`forebay disk use`")?;
-        let _one_at_a_time = self.fileset_changes.lock();
         let record = self.disk_named(which)?;
+        let order = DiskOrder::UseAgain { disk: record.uuid.clone() };
+        if let Some(answer) = self.order_at_root(&order)? {
+            return answer.done();
+        }
+        let _one_at_a_time = self.fileset_changes.lock();
+        let record = self.disk_named(&record.uuid)?;
         let name = &record.location;
         let work = Work::Drain { disk: record.uuid.clone(), to: None };
         if let Some(number) = self.unfinished_task(&work) {
@@ -278,7 +318,13 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Refused`] in a cluster, or if the pool has fewer than two disks; what the store says.
     pub fn rebalance(&self, pool: &str) -> Result<u64> {
-        self.alone("`forebay disk rebalance`")?;
+        if self.cluster.is_some() {
+            return Err(FsError::Refused(
+                "`forebay disk rebalance` is not available in a cluster: new files lie with the node that writes them, so its \
+                 disks fill with its work; move old files to another pool with `forebay policy`, or drain a disk"
+                    .to_owned(),
+            ));
+        }
         let _one_at_a_time = self.fileset_changes.lock();
         let is_in = |disk: &&DiskRecord| disk.pool == pool && disk.used == DiskUse::Normal;
         if self.disks.read().iter().filter(is_in).count() < 2 {
@@ -301,11 +347,17 @@ impl Namespace {
     /// Takes a disk away that is empty. Its directory can be used for something else afterwards.
     ///
     /// # Errors
-    /// [`FsError::Refused`] in a cluster, or if something lies on it; what the store says.
+    /// [`FsError::Refused`] if something lies on it, or, in a cluster, a node cannot tell; what the store says.
     pub fn remove_disk(&self, which: &str) -> Result<DiskRecord> {
-        self.alone("`forebay disk remove`")?;
-        let _one_at_a_time = self.fileset_changes.lock();
         let record = self.disk_named(which)?;
+        let order = DiskOrder::Remove { disk: record.uuid.clone() };
+        match self.order_at_root(&order)? {
+            Some(DiskAnswer::Disk(removed)) => return Ok(removed),
+            Some(other) => return other.done().and(Err(FsError::Invalid)),
+            None => {}
+        }
+        let _one_at_a_time = self.fileset_changes.lock();
+        let record = self.disk_named(&record.uuid)?;
         let name = &record.location;
         if record.used == DiskUse::Normal {
             return Err(FsError::Refused(format!(
@@ -314,11 +366,22 @@ impl Namespace {
         }
         self.open_all()?;
         let was_lost = record.used == DiskUse::Lost;
-        if !self.is_empty(&record)? {
-            let why = if was_lost {
-                "files that it took along still have their names: remove or replace them first"
-            } else {
-                "it is not empty: `forebay tasks` shows what it waits for"
+        let rest = self.rest_on(&record)?;
+        if rest.is_some() || !self.is_empty(&record)? {
+            let why = match (was_lost, rest) {
+                (true, None) => {
+                    "files that it took along still have their names: remove or replace them first"
+                        .to_owned()
+                }
+                (true, Some(why)) => format!(
+                    "{why}; if these are files that it took along, remove or replace them first"
+                ),
+                (false, None) => {
+                    "it is not empty: `forebay tasks` shows what it waits for".to_owned()
+                }
+                (false, Some(why)) => {
+                    format!("it is not empty ({why}): `forebay tasks` shows what it waits for")
+                }
             };
             return Err(FsError::Refused(format!("disk {name} cannot be taken away yet: {why}")));
         }
@@ -333,6 +396,12 @@ impl Namespace {
         self.change_disk(&record, changes, |disk| disk.used = DiskUse::Removed)?;
         number.into_iter().for_each(|number| self.end_task(number));
         self.shared.fail_points.reach("disk.removed")?;
+        if self.cluster.is_some() {
+            // Its node lets go of it when it hears of that.
+            self.forget_at_cluster(&record);
+            tracing::info!(uuid = record.uuid, location = record.location, "a disk was taken away");
+            return Ok(record);
+        }
         let disk = self.shared.objects.disk(record.id)?;
         if !was_lost {
             disk.space.end_reserve(&*disk.disk);
@@ -346,14 +415,25 @@ impl Namespace {
     /// Gives a disk up that is not there and will not come back. Returns what it takes along: at most `most` files.
     ///
     /// # Errors
-    /// [`FsError::Refused`] in a cluster, or if the disk can be reached; what the store says.
+    /// [`FsError::Refused`] if the disk can be reached; what the store says.
     pub fn give_up_disk(&self, which: &str, most: usize) -> Result<LostDisk> {
-        self.alone("`forebay disk remove --lost`")?;
-        let _one_at_a_time = self.fileset_changes.lock();
         let record = self.disk_named(which)?;
+        let order = DiskOrder::GiveUp { disk: record.uuid.clone(), most: most as u64 };
+        match self.order_at_root(&order)? {
+            Some(DiskAnswer::Lost(lost)) => return Ok(lost),
+            Some(other) => return other.done().and(Err(FsError::Invalid)),
+            None => {}
+        }
+        let _one_at_a_time = self.fileset_changes.lock();
+        let record = self.disk_named(&record.uuid)?;
         let disk = self.shared.objects.disk(record.id)?;
         if record.used != DiskUse::Lost {
-            if disk.disk.describe().kind != forebay_disk::absent::KIND {
+            let is_there = if self.cluster.is_some() {
+                disk.disk.capacity().is_ok()
+            } else {
+                disk.disk.describe().kind != forebay_disk::absent::KIND
+            };
+            if is_there {
                 return Err(FsError::Refused(format!(
                     "disk {} is there: `forebay disk drain` moves off it what can be read",
                     record.location
@@ -372,6 +452,9 @@ impl Namespace {
         self.change_disk(&record, changes, |disk| disk.used = DiskUse::Lost)?;
         number.into_iter().for_each(|number| self.end_task(number));
         disk.set_use(DiskUse::Lost);
+        // Its node does not bring it again.
+        self.forget_at_cluster(&record);
+        self.forget_natives(&record)?;
         tracing::warn!(
             uuid = record.uuid,
             location = record.location,
@@ -382,19 +465,38 @@ impl Namespace {
     }
 
     fn lost_with(&self, record: &DiskRecord, most: usize) -> Result<LostDisk> {
-        let mut lost = LostDisk { files: Vec::new(), total: 0, unknown: Vec::new() };
+        let mut lost = self.own_files_on(record.id, most)?;
         for fileset in self.catalogue.list() {
             let settings = fileset.settings();
-            if settings.placement == Placement::Native {
-                if settings.disk.as_deref() == Some(record.uuid.as_str()) {
-                    lost.unknown.push(format!("the native fileset \"{}\", whole", settings.name));
-                }
-                continue;
+            if settings.placement == Placement::Native
+                && settings.disk.as_deref() == Some(record.uuid.as_str())
+            {
+                lost.unknown.push(format!("the native fileset \"{}\", whole", settings.name));
             }
+        }
+        let room = most.saturating_sub(lost.files.len());
+        let (answers, problems) =
+            self.ask_all(&DiskOrder::FilesOn { disk: record.id, most: room as u64 });
+        lost.unknown.extend(problems.into_iter().map(|why| format!("filesets of {why}")));
+        for answer in answers {
+            let DiskAnswer::Lost(theirs) = answer else { continue };
+            lost.total += theirs.total;
+            lost.files.extend(theirs.files);
+            lost.unknown.extend(theirs.unknown);
+        }
+        lost.files.truncate(most);
+        Ok(lost)
+    }
+
+    /// Files of the filesets of this node that lie on a disk.
+    pub(super) fn own_files_on(&self, disk: DiskId, most: usize) -> Result<LostDisk> {
+        let mut lost = LostDisk { files: Vec::new(), total: 0, unknown: Vec::new() };
+        for fileset in self.filesets_here() {
+            let settings = fileset.settings();
             let found = self.open_fileset(fileset.id).and_then(|partition| {
                 partition.commit()?;
                 let room = most.saturating_sub(lost.files.len());
-                partition.files_on(&HashSet::from([record.id]), room)
+                partition.files_on(&HashSet::from([disk]), room)
             });
             match found {
                 Ok((files, total)) => {
@@ -419,10 +521,12 @@ impl Namespace {
     /// Has new files of a fileset lie in another pool. Files that there are stay where they are.
     ///
     /// # Errors
-    /// [`FsError::Refused`] in a cluster, if there is no such fileset, it is native, or the pool has no disk; what the
-    /// store says.
+    /// [`FsError::Refused`] if there is no such fileset, it is native, or the pool has no disk; what the store says.
     pub fn set_fileset_pool(&self, name: &str, pool: &str) -> Result<()> {
-        self.alone("a pool for a fileset")?;
+        let order = DiskOrder::SetPool { fileset: name.to_owned(), pool: pool.to_owned() };
+        if let Some(answer) = self.order_at_root(&order)? {
+            return answer.done();
+        }
         let _one_at_a_time = self.fileset_changes.lock();
         let fileset = self.fileset_named(name)?;
         let mut settings = fileset.settings();
@@ -434,11 +538,7 @@ impl Namespace {
         self.check_pool(pool)?;
         pool.clone_into(&mut settings.pool);
         fileset.set_settings(settings.clone());
-        if let Some(Owner::Local(partition)) =
-            self.shared.owners.find(fileset.id).map(|route| Owner::clone(&route))
-        {
-            partition.set_choices(&settings);
-        }
+        self.apply_at_owner(&fileset, &settings);
         let record = FilesetRecord { settings, stage: Stage::Made, first_ino: 0, first_object: 0 };
         self.root()?.put_fileset(fileset.id, &record);
         self.commit_change()
@@ -502,10 +602,10 @@ impl Namespace {
             change(disk);
             Ok(disk.clone())
         })?;
-        let mut disks = self.disks.write();
-        if let Some(disk) = disks.iter_mut().find(|disk| disk.id == record.id) {
+        if let Some(disk) = self.disks.write().iter_mut().find(|disk| disk.id == record.id) {
             disk.clone_from(&changed);
         }
+        self.disks_changed()?;
         Ok(changed)
     }
 
@@ -514,6 +614,17 @@ impl Namespace {
         if let Some(record) = self.disks.read().iter().find(|record| record.id == disk.id) {
             found.note_record(record);
         }
+    }
+}
+
+impl NewDisk {
+    /// Refuses a bad name of the pool or group.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`].
+    pub fn check(&self) -> Result<()> {
+        check_name("pool", &self.pool)?;
+        if self.group.is_empty() { Ok(()) } else { check_name("failure group", &self.group) }
     }
 }
 

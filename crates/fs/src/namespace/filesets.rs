@@ -13,6 +13,7 @@ use forebay_store::Stores;
 
 use super::Namespace;
 use super::catalogue::{Catalogue, Fileset, Unfinished};
+use super::cluster::Whose;
 use super::lost::{remove_objects, was_lost};
 use super::native;
 use crate::error::{FsError, Result};
@@ -25,7 +26,7 @@ use crate::partition::Partition;
 use crate::record::{
     DEFAULT_POOL, Durability, FilesetRecord, FilesetSettings, Placement, Stage, Usage, decode,
 };
-use crate::remote::{Answer, RemoteOwner, Request};
+use crate::remote::{Answer, RemoteOwner, Request, tell};
 use crate::shared::Shared;
 
 /// The least numbers of inodes and objects that a fileset never used.
@@ -140,7 +141,6 @@ impl Namespace {
         let NewFileset { name, durability, placement, mode, .. } = new;
         check_fileset_name(name)?;
         if let Some(pool) = &new.pool {
-            self.alone("a pool for a fileset")?;
             self.check_pool(pool)?;
         }
         if let Some(root) = self.remote_root()? {
@@ -273,21 +273,29 @@ impl Namespace {
         settings.durability = durability.unwrap_or(settings.durability);
         settings.placement = placement.unwrap_or(settings.placement);
         fileset.set_settings(settings.clone());
-        match self.shared.owners.find(fileset.id).map(|route| Owner::clone(&route)) {
-            Some(Owner::Local(partition)) => partition.set_choices(&settings),
-            Some(Owner::Remote(owner)) => {
-                let (fileset, settings) = (fileset.id, settings.clone());
-                // One that cannot be reached reads them when it opens the fileset again.
-                if let Err(error) = owner.ask(Request::Apply { fileset, settings }) {
-                    tracing::warn!(%fileset, %error, "its owner does not know the new settings yet");
-                }
-            }
-            Some(Owner::Native(_)) | None => {}
-        }
+        self.apply_at_owner(&fileset, &settings);
         let (first_ino, first_object) = (0, 0);
         let record = FilesetRecord { settings, stage: Stage::Made, first_ino, first_object };
         self.root()?.put_fileset(fileset.id, &record);
         self.commit_change()
+    }
+
+    /// Has the owner of a fileset act on new settings.
+    pub(super) fn apply_at_owner(&self, fileset: &Fileset, settings: &FilesetSettings) {
+        if let Some(Owner::Local(partition)) =
+            self.shared.owners.find(fileset.id).map(|route| Owner::clone(&route))
+        {
+            return partition.set_choices(settings);
+        }
+        let Some(membership) = &self.cluster else { return };
+        // Also one that no request of this node has gone to yet.
+        if let Whose::There(_, channel) = self.whose(membership, fileset.id) {
+            let (fileset, settings) = (fileset.id, settings.clone());
+            // One that cannot be reached reads them when it opens the fileset again.
+            if let Err(error) = tell(&*channel, Request::Apply { fileset, settings }) {
+                tracing::warn!(%fileset, error, "its owner does not know the new settings yet");
+            }
+        }
     }
 
     /// Removes an empty fileset and its directory.

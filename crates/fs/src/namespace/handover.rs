@@ -122,6 +122,10 @@ impl Namespace {
     /// Ends the use of a partition that has no route any more.
     fn part_with(&self, partition: &Partition, why: FsError) -> Result<()> {
         let id = partition.number();
+        if id == FilesetId::ROOT {
+            // Its next owner goes on with them.
+            self.drop_tasks();
+        }
         self.locks.close(id, why.clone());
         partition.gate().close(why);
         partition.let_go();

@@ -15,11 +15,13 @@ mod background;
 mod catalogue;
 mod census;
 mod cluster;
+mod cluster_disks;
 mod disks;
 mod filesets;
 mod grants;
 mod handles;
 mod handover;
+mod helping;
 mod locks;
 mod lost;
 pub mod metrics;
@@ -54,6 +56,7 @@ use self::cluster::{Kernel, Membership, Patience};
 pub use self::disks::{LostDisk, LostFile, NewDisk};
 pub(crate) use self::handover::ANSWER_TIME;
 pub use self::handover::HandOver;
+use self::helping::Helping;
 pub use self::locks::Interruption;
 use self::locks::LockTables;
 pub use self::report::UnreachableFile;
@@ -115,10 +118,14 @@ pub struct Namespace {
     kernel: OnceLock<Kernel>,
     /// Held while another node is asked which filesets and disks there are.
     refreshing: Mutex<()>,
+    /// Held while a disk becomes known.
+    learning: Mutex<()>,
     /// Has native filesets bound that were made while the file system is mounted.
     binder: OnceLock<Box<dyn Fn() + Send + Sync>>,
     locks: LockTables,
     tasks: Tasks,
+    /// Tasks of the root's owner that this node takes part in.
+    helping: Helping,
     /// Snapshots that were looked at.
     views: Views,
     /// The cluster that it is a member of, if any.
@@ -153,7 +160,9 @@ fn find_disks(
             let why = about.advice.first().map_or("", String::as_str);
             tracing::error!(uuid = record.uuid, why, "a disk is not there");
         }
-        FsDisk::new(record, disk, is_near, pool_of(&pools, record))
+        let node = cluster.and_then(|cluster| cluster.node_of(&record.uuid));
+        let node = node.map(|(node, _)| node);
+        FsDisk::new(record, disk, is_near, pool_of(&pools, record)).of_node(node)
     };
     let there = records.iter().filter(|record| record.used != DiskUse::Removed);
     (there.map(found).collect(), pools)
@@ -253,13 +262,12 @@ impl Namespace {
         shared.reserve.hold();
         shared.objects.begin_reserves(shared.settings.disk_reserve.0);
         filesets::finish(&*stores, &root, &shared, &catalogue, unfinished)?;
-        shared.owners.set(FilesetId::ROOT, Some(&Owner::Local(root)));
+        shared.owners.set(FilesetId::ROOT, Some(&Owner::Local(Arc::clone(&root))));
         let is_unswept = before.state == MountState::Mounted || before.sweep_due;
         let (disks, uuid) = (before.disks, before.uuid);
         let whole = Namespace::over(shared, stores, catalogue, (uuid, disks), is_unswept, cluster);
-        if whole.cluster.is_none() {
-            whole.take_up_tasks()?;
-        }
+        whole.take_up_tasks(&root)?;
+        whole.everybody_is_to_hear();
         Ok(whole)
     }
 
@@ -286,6 +294,8 @@ impl Namespace {
             direct: OnceLock::new(),
             kernel: OnceLock::new(),
             refreshing: Mutex::default(),
+            learning: Mutex::default(),
+            helping: Helping::default(),
             binder: OnceLock::new(),
             locks: LockTables::default(),
             tasks: Tasks::default(),
@@ -411,7 +421,7 @@ impl Namespace {
         if self.cluster.is_some() {
             // Records name no disks but those that an earlier owner knew.
             for record in &read_superblock(&*store)?.disks {
-                self.learn_disk(record, None);
+                self.learn_of_store(record)?;
             }
         }
         // Nobody who looks for a disk is to wait for the store.

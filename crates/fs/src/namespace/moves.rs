@@ -17,7 +17,7 @@ use crate::object::FsDisk;
 use crate::owner::{Owner, Route};
 use crate::partition::Partition;
 use crate::partition::relocate::Moved;
-use crate::record::{DiskRecord, DiskUse, Placement};
+use crate::record::{DiskRecord, DiskUse};
 use crate::tasks::balance::{Fill, plan};
 
 /// Records that are looked at together.
@@ -51,6 +51,29 @@ impl Namespace {
         if record.used != DiskUse::Draining {
             return Ok(Turn::Done);
         }
+        if self.cluster.is_none() {
+            return self.drain_own(task, &record, to);
+        }
+        // The others work meanwhile.
+        self.ask_helpers(task);
+        let own = self.drain_own(task, &record, to)?;
+        if own != Turn::Done {
+            return Ok(own);
+        }
+        if let Some(why) = self.empty_natives(&record) {
+            return Ok(Turn::Waits(why));
+        }
+        let others = self.ask_helpers(task);
+        Ok(others.waits.map_or(Turn::Done, Turn::Waits))
+    }
+
+    /// As [`Namespace::drain`], of the filesets of this node.
+    pub(super) fn drain_own(
+        &self,
+        task: &Task,
+        record: &DiskRecord,
+        to: Option<&str>,
+    ) -> Result<Turn> {
         self.shared.objects.give_up_stock_of(record.id);
         self.open_all()?;
         self.commit()?;
@@ -60,7 +83,7 @@ impl Namespace {
         let pass = self.pass(task, &course)?;
         self.commit()?;
         self.shared.objects.finish_reclaim();
-        if self.is_empty(&record)? {
+        if self.is_empty(record)? {
             // Nothing of what was moved may be lost with the disk.
             self.sync_all()?;
             return Ok(Turn::Done);
@@ -143,13 +166,9 @@ impl Namespace {
         if disk.has_open_objects() {
             return Ok(false);
         }
-        let lies_there = |partition: &Arc<Partition>| partition.objects_on(record.id) > 0;
+        // Files without a name are in no record of an inode.
+        let lies_there = |partition: &Arc<Partition>| partition.left_on(record.id) > 0;
         if self.partitions().iter().any(lies_there) {
-            return Ok(false);
-        }
-        // Files without a name are in no record.
-        let partitions = self.partitions();
-        if partitions.iter().any(|partition| !partition.cached_on(record.id).0.is_empty()) {
             return Ok(false);
         }
         // What the records say is also what the stores say.
@@ -160,13 +179,14 @@ impl Namespace {
     /// Goes once through all files that lie on a disk.
     fn pass(&self, task: &Task, course: &Course<'_>) -> Result<Pass> {
         let mut pass = Pass::default();
-        for fileset in self.catalogue.list() {
-            if fileset.settings().placement == Placement::Native {
-                continue;
-            }
+        for fileset in self.filesets_here() {
             let mut next = None;
             loop {
-                let partition = self.open_fileset(fileset.id)?;
+                let partition = match self.open_fileset(fileset.id) {
+                    // It has another owner by now, which goes on.
+                    Err(FsError::Refused(_) | FsError::Moved) if self.cluster.is_some() => break,
+                    opened => opened?,
+                };
                 let (files, more) = partition.stored_on(course.from, next, CHUNK)?;
                 drop(partition);
                 for ino in files {
@@ -175,9 +195,7 @@ impl Namespace {
                     }
                     self.move_and_note(task, ino, course, &mut pass)?;
                 }
-                if !task.pace.goes_on() {
-                    return Err(FsError::Busy);
-                }
+                self.check_goes_on(task)?;
                 next = more;
                 if next.is_none() {
                     break;
@@ -185,6 +203,15 @@ impl Namespace {
             }
         }
         Ok(pass)
+    }
+
+    /// Whether a task is to go on; one of another node only while that asks for it.
+    fn check_goes_on(&self, task: &Task) -> Result<()> {
+        let is_helping = task.asked.lock().is_some();
+        if task.pace.goes_on() && (!is_helping || self.is_asked(task)) {
+            return Ok(());
+        }
+        Err(FsError::Busy)
     }
 
     /// Moves a file, and notes what came of it.
@@ -195,6 +222,7 @@ impl Namespace {
         course: &Course<'_>,
         pass: &mut Pass,
     ) -> Result<()> {
+        self.check_goes_on(task)?;
         let begun = self.shared.clock.instant();
         match self.move_file(task, ino, course) {
             Ok(Moved::Whole(bytes)) => {

@@ -18,9 +18,11 @@ use super::filesets::finish_removal;
 use crate::error::{FsError, Result};
 use crate::mkfs::SCRATCH_MODE;
 use crate::native::{FIRST_SPARE, Listing, NewFileset, NodeDirectories, suits};
-use crate::ops::check_fileset_name;
+use crate::ops::{DiskStatus, check_fileset_name};
 use crate::owner::Owner;
-use crate::record::{DEFAULT_POOL, Durability, FilesetRecord, FilesetSettings, Placement, Stage};
+use crate::record::{
+    DEFAULT_POOL, DiskUse, Durability, FilesetRecord, FilesetSettings, Placement, Stage,
+};
 use crate::remote::{Answer, Request, tell};
 use crate::stale::Stale;
 
@@ -153,7 +155,8 @@ impl Namespace {
             return Ok(false);
         }
         let near = self.disk_status_of(|disk| disk.is_near);
-        let suitable = near.into_iter().filter(|disk| suits(&disk.kind));
+        let takes_new = |disk: &DiskStatus| suits(&disk.kind) && disk.used == DiskUse::Normal;
+        let suitable = near.into_iter().filter(takes_new);
         let Some(disk) = suitable.max_by_key(|disk| disk.available_bytes) else {
             return Ok(false);
         };
@@ -270,7 +273,7 @@ impl Namespace {
         self.remove_node_directory(fileset)
     }
 
-    fn remove_node_directory(&self, fileset: &Fileset) -> Result<()> {
+    pub(super) fn remove_node_directory(&self, fileset: &Fileset) -> Result<()> {
         let name = fileset.settings().name;
         let (id, top) = (fileset.id, Ino::top_of(fileset.id));
         self.at(top, |owner| match owner {

@@ -1,13 +1,14 @@
 //! Policies at work: looking at all inodes, and moving the files that rules choose.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
-use forebay_base::{DiskId, Ino, Timestamp};
+use forebay_base::{DiskId, FilesetId, Ino, Timestamp};
 
 use super::Namespace;
 use super::moves::{Course, Pass};
 use super::tasks::{Task, Turn};
 use crate::error::{FsError, Result};
+use crate::grants::{Changer, Touched};
 use crate::inode::State;
 use crate::key::{self, Key};
 use crate::object::FsDisk;
@@ -16,6 +17,7 @@ use crate::policy::pick::{Choice, Chosen, LISTED_MAX, Named, Picker, Seen};
 use crate::policy::{Policy, PolicyReport, RuleReport};
 use crate::record::{EntryRecord, InodeRecord, Kind, Placement, decode, encode};
 use crate::recovery::scan_prefix;
+use crate::remote::disk_orders::{DiskAnswer, DiskOrder};
 use crate::stale::Stale;
 use crate::tasks::Work;
 use crate::tasks::balance::Fill;
@@ -29,17 +31,45 @@ struct Found {
     list: Vec<Choice>,
     delete: Vec<Choice>,
     inodes: u64,
+    /// Where it has looked.
+    filesets: BTreeSet<FilesetId>,
 }
 
 impl Namespace {
     /// What a policy would move and list now, and why.
     ///
     /// # Errors
-    /// [`FsError::Refused`] in a cluster, and for pools and filesets that there are not; what a store says.
+    /// [`FsError::Refused`] for pools and filesets that there are not, and in a cluster for rules about the fill of a pool, or
+    /// if a node does not answer; what a store says.
     pub fn look_at_policy(&self, policy: &Policy) -> Result<PolicyReport> {
         self.check_policy(policy)?;
+        let mut report = self.look_at_own(policy)?;
+        let (answers, problems) = self.ask_all(&DiskOrder::LookAtPolicy(policy.clone()));
+        if let Some(problem) = problems.first() {
+            return Err(FsError::Refused(format!(
+                "the filesets of a node cannot be looked at: {problem}"
+            )));
+        }
+        for answer in answers {
+            let DiskAnswer::Policy(theirs) = answer else { continue };
+            report.inodes += theirs.inodes;
+            for (rule, more) in report.rules.iter_mut().zip(theirs.rules) {
+                if rule.files == 0 {
+                    rule.reason = more.reason;
+                }
+                rule.files += more.files;
+                rule.bytes += more.bytes;
+                rule.paths.extend(more.paths);
+                rule.paths.truncate(LISTED_MAX);
+            }
+        }
+        Ok(report)
+    }
+
+    /// As [`Namespace::look_at_policy`], of the filesets of this node.
+    pub(super) fn look_at_own(&self, policy: &Policy) -> Result<PolicyReport> {
         let begun = self.shared.clock.instant();
-        let found = self.choose(policy)?;
+        let found = self.choose(policy, &BTreeSet::new())?;
         let took = self.shared.clock.instant().saturating_duration_since(begun);
         let mut rules = Vec::new();
         for (rule, choice) in policy.migrate.iter().zip(found.migrate) {
@@ -60,6 +90,9 @@ impl Namespace {
     /// As [`Namespace::look_at_policy`]; [`FsError::Refused`] if it moves nothing, or is at work already.
     pub fn run_policy(&self, policy: &Policy) -> Result<u64> {
         self.check_policy(policy)?;
+        if let Some(answer) = self.order_at_root(&DiskOrder::RunPolicy(policy.clone()))? {
+            return answer.begun();
+        }
         if !policy.changes_anything() {
             return Err(FsError::Refused(
                 "the policy has no rules that move or remove files: --dry-run shows what its rules list".to_owned(),
@@ -79,7 +112,17 @@ impl Namespace {
     }
 
     fn check_policy(&self, policy: &Policy) -> Result<()> {
-        self.alone("`forebay policy`")?;
+        if self.cluster.is_some() {
+            if policy.migrate.iter().any(|rule| rule.fill.is_some()) {
+                return Err(FsError::Refused(
+                    "rules with above and until are not available in a cluster: each owner sees its own filesets alone, and \
+                     together they would move too much; use older, larger or smaller instead"
+                        .to_owned(),
+                ));
+            }
+            // Others may have added pools.
+            self.refresh()?;
+        }
         policy.pools().try_for_each(|pool| self.check_pool(pool))?;
         policy.filesets().try_for_each(|name| {
             let name = if name.is_empty() { "/" } else { name };
@@ -101,8 +144,8 @@ impl Namespace {
         RuleReport { rule: rule.to_owned(), kind: kind.to_owned(), reason, files, bytes, paths }
     }
 
-    /// Looks at all inodes of all filesets.
-    fn choose(&self, policy: &Policy) -> Result<Found> {
+    /// Looks at all inodes of all filesets, in a cluster of those of this node, but for some.
+    fn choose(&self, policy: &Policy, but: &BTreeSet<FilesetId>) -> Result<Found> {
         self.open_all()?;
         self.commit()?;
         let records = self.disks.read().clone();
@@ -110,7 +153,11 @@ impl Namespace {
             records.iter().map(|disk| (disk.id, disk.pool.clone())).collect();
         let mut fills = Vec::new();
         for disk in self.shared.objects.disks.all().filter(|disk| disk.takes_new()) {
-            let capacity = self.shared.objects.observe(disk.id, disk.disk.capacity())?;
+            let capacity = match self.shared.objects.observe(disk.id, disk.disk.capacity()) {
+                // In a cluster no rule asks for the fill.
+                Err(_) if self.cluster.is_some() => continue,
+                capacity => capacity?,
+            };
             fills.push(Fill {
                 disk: disk.id,
                 total_bytes: capacity.total_bytes,
@@ -118,20 +165,38 @@ impl Namespace {
             });
         }
         let mut picker = Picker::new(policy, &pools, &fills, self.shared.clock.now());
-        for fileset in self.catalogue.list() {
-            let settings = fileset.settings();
-            if settings.placement != Placement::Native {
+        let mut filesets = BTreeSet::new();
+        for fileset in self.filesets_here() {
+            if !but.contains(&fileset.id) {
                 let partition = self.open_fileset(fileset.id)?;
-                partition.show_inodes(policy, &settings.name, &mut picker)?;
+                partition.show_inodes(policy, &fileset.settings().name, &mut picker)?;
+                filesets.insert(fileset.id);
             }
         }
         let Picker { migrate, list, delete, inodes, .. } = picker;
-        Ok(Found { migrate, list, delete, inodes })
+        Ok(Found { migrate, list, delete, inodes, filesets })
     }
 
     /// One turn of a policy: moves what its rules choose now. Files that are in use wait for the next run of the policy.
     pub(super) fn carry_out(&self, task: &Task, policy: &Policy) -> Result<Turn> {
-        let found = self.choose(policy)?;
+        if self.cluster.is_none() {
+            return self.carry_out_own(task, policy);
+        }
+        // The others work meanwhile.
+        self.ask_helpers(task);
+        let own = self.carry_out_own(task, policy)?;
+        if own != Turn::Done {
+            return Ok(own);
+        }
+        let others = self.ask_helpers(task);
+        Ok(others.waits.map_or(Turn::Done, Turn::Waits))
+    }
+
+    /// As [`Namespace::carry_out`], of those filesets of this node that this task has not been through.
+    pub(super) fn carry_out_own(&self, task: &Task, policy: &Policy) -> Result<Turn> {
+        let been_through = task.been_through.lock().clone();
+        let found = self.choose(policy, &been_through)?;
+        let filesets = found.filesets;
         for (rule, choice) in policy.delete.iter().zip(found.delete) {
             tracing::info!(rule = rule.name, files = choice.count, "a policy removes files");
             self.remove_chosen(task, choice.into_files())?;
@@ -157,6 +222,9 @@ impl Namespace {
         self.commit()?;
         self.shared.objects.finish_reclaim();
         // One pass is all: a file is moved once, even if rules would move it back and forth.
+        if self.cluster.is_some() && all.failure.is_none() {
+            task.been_through.lock().extend(filesets);
+        }
         Ok(all.failure.map_or(Turn::Done, |failure| Turn::Waits(failure.to_string())))
     }
 }
@@ -172,6 +240,10 @@ impl Namespace {
             for file in files {
                 let Some((parent, name)) = names.get(&file.ino) else { continue };
                 let begun = self.shared.clock.instant();
+                let touched = Touched::names([(*parent, &name[..])]);
+                let partition = self.open_fileset(file.ino.fileset())?;
+                // Other nodes may have it open by a grant: they say so first.
+                let _nobody_caches = partition.begin_change(Changer::LOCAL, &touched);
                 let is_removed = {
                     let Some((partition, _route)) = self.local_owner(file.ino)? else { continue };
                     partition.is_at_rest(file)

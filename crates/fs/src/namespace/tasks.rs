@@ -1,17 +1,19 @@
 //! Tasks of the background: which there are, what people order of them, and the thread that works on them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_base::DiskId;
+use forebay_base::{DiskId, FilesetId};
 use parking_lot::{Condvar, Mutex};
 
 use super::Namespace;
 use crate::error::{FsError, Result};
 use crate::key::{self, Key};
-use crate::record::{DiskUse, Placement, decode, encode};
+use crate::partition::Partition;
+use crate::record::{DiskUse, decode, encode};
 use crate::recovery::scan_prefix;
+use crate::remote::disk_orders::{DiskAnswer, DiskOrder, TaskChange, TaskTold};
 use crate::tasks::{
     Order, Pace, Progress, StoredWork, TaskRecord, TaskState, TaskStatus, Work, seconds_left,
 };
@@ -19,7 +21,7 @@ use crate::tasks::{
 /// Tasks that have ended are remembered, the latest so many.
 const ENDED_MAX: usize = 20;
 /// How long a task rests that waits for programs, or could do nothing.
-const REST: Duration = Duration::from_secs(2);
+pub(super) const REST: Duration = Duration::from_secs(2);
 /// How often its progress is written to the store.
 const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -28,15 +30,39 @@ pub(super) struct Task {
     pub work: Work,
     pub pace: Pace,
     pub at_work: Mutex<AtWork>,
+    /// Filesets that a policy has been through.
+    pub been_through: Mutex<BTreeSet<FilesetId>>,
+    /// When the root's owner asked for it last, if that is another node.
+    pub asked: Mutex<Option<Instant>>,
+}
+
+impl Task {
+    pub fn new(record: TaskRecord) -> Task {
+        Task {
+            work: record.work.clone().into(),
+            pace: Pace::default(),
+            at_work: Mutex::new(AtWork {
+                record,
+                elsewhere: 0,
+                note: None,
+                rests_until: None,
+                saved: None,
+            }),
+            been_through: Mutex::default(),
+            asked: Mutex::default(),
+        }
+    }
 }
 
 /// What changes while a task runs.
 pub(super) struct AtWork {
     pub record: TaskRecord,
+    /// Files that remain in filesets of other nodes, as far as they have said.
+    pub elsewhere: u64,
     /// What it waits for, or what went wrong last.
     pub note: Option<String>,
     /// When it may have its next turn.
-    rests_until: Option<Instant>,
+    pub rests_until: Option<Instant>,
     saved: Option<Instant>,
 }
 
@@ -73,17 +99,24 @@ impl Tasks {
 }
 
 impl Namespace {
-    /// Takes the tasks up that the store has.
-    pub(super) fn take_up_tasks(&self) -> Result<()> {
+    /// Takes the tasks up that the store of the root has.
+    pub(super) fn take_up_tasks(&self, root: &Partition) -> Result<()> {
         let mut found = Vec::new();
-        scan_prefix(self.root()?.store(), &[key::TASK], &mut |key, value| {
+        scan_prefix(root.store(), &[key::TASK], &mut |key, value| {
             if let Some(Key::Task(number)) = key::parse(key) {
                 found.push((number, decode::<TaskRecord>("task", value)?));
             }
             Ok(())
         })?;
+        self.drop_tasks();
         found.into_iter().for_each(|(number, record)| self.add_task(number, record));
         Ok(())
+    }
+
+    /// Another node owns the root from now on, and works on the tasks.
+    pub(super) fn drop_tasks(&self) {
+        let tasks = std::mem::take(&mut *self.tasks.list.lock());
+        tasks.values().for_each(|task| task.pace.order(Order::Stop));
     }
 
     /// A task with a number of its own, which nobody knows yet.
@@ -102,11 +135,7 @@ impl Namespace {
 
     /// A task that the store has is known from now on.
     pub(super) fn add_task(&self, number: u64, record: TaskRecord) {
-        let task = Task {
-            work: record.work.clone().into(),
-            pace: Pace::default(),
-            at_work: Mutex::new(AtWork { record, note: None, rests_until: None, saved: None }),
-        };
+        let task = Task::new(record);
         self.set_pace(&task);
         self.tasks.list.lock().insert(number, Arc::new(task));
         self.tasks.wake();
@@ -152,7 +181,49 @@ impl Namespace {
         task.pace.order(Order::Stop);
     }
 
-    /// All tasks that there are, and the latest that have ended, in order of their numbers.
+    /// All tasks that there are, and the latest that have ended, in order of their numbers: the root's owner has them.
+    ///
+    /// # Errors
+    /// [`FsError::Io`] if that cannot be reached.
+    pub fn all_tasks(&self) -> Result<Vec<TaskStatus>> {
+        let tasks = match self.order_at_root(&DiskOrder::Tasks)? {
+            None => return Ok(self.task_status()),
+            Some(DiskAnswer::Tasks(tasks)) => tasks,
+            Some(other) => return other.done().and(Err(FsError::Invalid)),
+        };
+        let (disks, speed) = (self.disks.read().clone(), self.shared.settings.task_speed.0);
+        let status = |told: TaskTold| {
+            let progress = told.record.progress;
+            TaskStatus {
+                files_left: told.files_left,
+                seconds_left: told.files_left.and_then(|left| seconds_left(progress, left)),
+                note: told.note,
+                ..TaskStatus::of(told.number, told.record, &disks, speed)
+            }
+        };
+        Ok(tasks.into_iter().map(status).collect())
+    }
+
+    /// The tasks for another node.
+    pub(super) fn tasks_told(&self) -> Vec<TaskTold> {
+        let records: BTreeMap<u64, TaskRecord> = {
+            let list = self.tasks.list.lock();
+            list.iter()
+                .map(|(number, task)| (*number, task.at_work.lock().record.clone()))
+                .collect()
+        };
+        let told = |status: TaskStatus| {
+            Some(TaskTold {
+                number: status.id,
+                record: records.get(&status.id)?.clone(),
+                files_left: status.files_left,
+                note: status.note,
+            })
+        };
+        self.task_status().into_iter().filter_map(told).collect()
+    }
+
+    /// The tasks of this node, if it owns the root.
     #[must_use]
     pub fn task_status(&self) -> Vec<TaskStatus> {
         let tasks: Vec<(u64, Arc<Task>)> = self
@@ -166,15 +237,15 @@ impl Namespace {
     }
 
     fn status_of(&self, id: u64, task: &Task) -> TaskStatus {
-        let (record, note) = {
+        let (record, note, elsewhere) = {
             let at_work = task.at_work.lock();
-            (at_work.record.clone(), at_work.note.clone())
+            (at_work.record.clone(), at_work.note.clone(), at_work.elsewhere)
         };
         let disks = self.disks.read().clone();
         let left = match &task.work {
             Work::Drain { disk, .. } if !record.state.has_ended() => {
                 let found = disks.iter().find(|known| known.uuid == *disk);
-                found.map(|disk| self.objects_on(disk.id))
+                found.map(|disk| self.objects_on(disk.id) + elsewhere)
             }
             Work::Drain { .. } | Work::Rebalance { .. } | Work::Policy { .. } => None,
         };
@@ -203,6 +274,9 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Refused`] if there is none, or it has ended; what the store says.
     pub fn pause_task(&self, number: u64) -> Result<()> {
+        if let Some(answer) = self.order_of_task(number, TaskChange::Pause)? {
+            return answer.done();
+        }
         self.change_task(number, |record| record.state = TaskState::Paused)
     }
 
@@ -211,6 +285,9 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::pause_task`].
     pub fn resume_task(&self, number: u64) -> Result<()> {
+        if let Some(answer) = self.order_of_task(number, TaskChange::Resume)? {
+            return answer.done();
+        }
         self.change_task(number, |record| record.state = TaskState::Running)
     }
 
@@ -219,6 +296,9 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::pause_task`].
     pub fn set_task_speed(&self, number: u64, bytes_per_second: u64) -> Result<()> {
+        if let Some(answer) = self.order_of_task(number, TaskChange::Speed(bytes_per_second))? {
+            return answer.done();
+        }
         self.change_task(number, |record| record.speed = Some(bytes_per_second))
     }
 
@@ -227,6 +307,9 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::pause_task`].
     pub fn cancel_task(&self, number: u64) -> Result<()> {
+        if let Some(answer) = self.order_of_task(number, TaskChange::Cancel)? {
+            return answer.done();
+        }
         let _one_at_a_time = self.fileset_changes.lock();
         let task = self.tasks.get(number)?;
         let ended = self.shared.clock.now();
@@ -247,6 +330,10 @@ impl Namespace {
         Ok(())
     }
 
+    fn order_of_task(&self, number: u64, change: TaskChange) -> Result<Option<DiskAnswer>> {
+        self.order_at_root(&DiskOrder::ChangeTask(number, change))
+    }
+
     fn change_task(&self, number: u64, change: impl FnOnce(&mut TaskRecord)) -> Result<()> {
         let _one_at_a_time = self.fileset_changes.lock();
         let task = self.tasks.get(number)?;
@@ -265,6 +352,7 @@ impl Namespace {
             (at_work.note, at_work.rests_until) = (None, None);
         }
         self.set_pace(task);
+        self.order_helpers(task);
         self.tasks.wake();
     }
 
@@ -279,6 +367,9 @@ impl Namespace {
     pub(super) fn run_tasks(&self) {
         let mut last = 0;
         while !self.shared.bell.is_stopping() {
+            let helped = self.help_others();
+            let all_heard = self.tell_of_disks();
+            let soon = (helped || !all_heard).then_some(REST);
             match self.next_task(last) {
                 Ok((number, task)) => {
                     last = number;
@@ -287,7 +378,7 @@ impl Namespace {
                 Err(wait) => {
                     let mut guard = self.tasks.lock.lock();
                     if !self.shared.bell.is_stopping() {
-                        match wait {
+                        match wait.into_iter().chain(soon).min() {
                             Some(wait) => {
                                 self.tasks.changed.wait_for(&mut guard, wait);
                             }
@@ -302,8 +393,14 @@ impl Namespace {
         }
     }
 
+    /// Has the thread look at once what there is to do.
+    pub(super) fn wake_tasks(&self) {
+        self.tasks.wake();
+    }
+
     /// Has the thread end. What is being copied is given up.
     pub(super) fn stop_tasks(&self) {
+        self.stop_helping();
         for task in self.tasks.list.lock().values() {
             task.pace.order(Order::Stop);
         }
@@ -435,18 +532,16 @@ impl Namespace {
         self.root()?.change_disks(changes, |_| Ok(()))
     }
 
-    /// Opens every fileset that has a store: only then it is known what lies where.
+    /// Opens every fileset that has a store, in a cluster those of this node: only then it is known what lies where.
     ///
     /// # Errors
     /// What the first one says that cannot be opened.
     pub(super) fn open_all(&self) -> Result<()> {
-        for fileset in self.catalogue.list() {
-            if fileset.settings().placement != Placement::Native {
-                self.open_fileset(fileset.id).map_err(|error| {
-                    let name = fileset.settings().name;
-                    FsError::Refused(format!("fileset \"{name}\" cannot be looked at: {error}"))
-                })?;
-            }
+        for fileset in self.filesets_here() {
+            self.open_fileset(fileset.id).map_err(|error| {
+                let name = fileset.settings().name;
+                FsError::Refused(format!("fileset \"{name}\" cannot be looked at: {error}"))
+            })?;
         }
         Ok(())
     }

@@ -1,16 +1,11 @@
 //! What the root's owner knows of the whole: which filesets and disks there are. Other members read it there.
 
-use std::sync::Arc;
-
 use forebay_base::{FilesetId, Ino};
-use forebay_disk::Disk;
 
 use super::Namespace;
-use super::cluster::Membership;
 use crate::error::{FsError, Result};
-use crate::object::FsDisk;
 use crate::owner::Owner;
-use crate::record::{DiskRecord, FilesetSettings};
+use crate::record::FilesetSettings;
 use crate::remote::{Answer, RemoteOwner, Request, Whole};
 
 impl Namespace {
@@ -34,11 +29,12 @@ impl Namespace {
             Owner::Remote(root) => whole_of(root).map(Some),
             Owner::Local(_) | Owner::Native(_) => Ok(None),
         })?;
-        if let Some(whole) = whole {
+        // This node may have become the root's owner meanwhile: then it knows better.
+        let is_root =
+            matches!(self.shared.owners.find(FilesetId::ROOT).as_deref(), Some(Owner::Local(_)));
+        if let Some(whole) = whole.filter(|_| !is_root) {
             self.adopt_filesets(whole.filesets);
-            for record in &whole.disks {
-                self.learn_disk(record, None);
-            }
+            self.adopt_disks(&whole.disks)?;
         }
         Ok(())
     }
@@ -50,49 +46,6 @@ impl Namespace {
         }
         self.refresh()?;
         self.catalogue.get(fileset).map(drop).ok_or(FsError::Stale)
-    }
-
-    pub(super) fn knows_disk(&self, uuid: &str) -> bool {
-        self.shared.objects.disks.all().any(|disk| disk.uuid == uuid)
-    }
-
-    /// Adds a disk to those of the file system, at the root's owner; one that is known already keeps its number.
-    ///
-    /// # Errors
-    /// What the root's owner says.
-    pub fn register_disk(&self, uuid: &str, location: &str) -> Result<DiskRecord> {
-        self.at(Ino::ROOT, |owner| match owner {
-            Owner::Local(root) => root.add_disk(uuid, location),
-            Owner::Native(_) => Err(FsError::Invalid),
-            Owner::Remote(root) => {
-                let (uuid, location) = (uuid.to_owned(), location.to_owned());
-                match root.ask(Request::AddDisk { uuid, location })? {
-                    Answer::Disk(record) => Ok(record),
-                    other => Err(FsError::Io(format!("not an answer: {other:?}"))),
-                }
-            }
-        })
-    }
-
-    /// Can use a disk from now on; `own` if it is one of this node.
-    pub(crate) fn learn_disk(&self, record: &DiskRecord, own: Option<Arc<dyn Disk>>) {
-        let mut disks = self.disks.write();
-        if !disks.iter().any(|known| known.id == record.id) {
-            disks.push(record.clone());
-            disks.sort_by_key(|known| known.id);
-        }
-        drop(disks);
-        if self.knows_disk(&record.uuid) {
-            return;
-        }
-        let is_near = own.is_some();
-        let cluster = self.cluster.as_ref().map(Membership::cluster);
-        let found = own.or_else(|| cluster?.disk(record)).unwrap_or_else(|| {
-            let (uuid, location) = (&record.uuid, &record.location);
-            Arc::new(forebay_disk::absent::AbsentDisk::new(uuid, location, "no node has it"))
-        });
-        let pool = super::pool_of(&self.shared.objects.pools, record);
-        self.shared.objects.add_disk(FsDisk::new(record, found, is_near, pool));
     }
 
     /// The settings of a fileset of this node have changed.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
-use forebay_base::{DiskId, Timestamp};
+use forebay_base::{DiskId, NodeId, Timestamp};
 use forebay_disk::Disk;
 use parking_lot::{Mutex, RwLock};
 
@@ -115,6 +115,8 @@ pub struct FsDisk {
     pub disk: Arc<dyn Disk>,
     /// It is one of this node: new objects go to such disks, as long as there is one.
     pub is_near: bool,
+    /// The node that has it, if that is another one.
+    pub node: Option<NodeId>,
     /// What went wrong on it. Each open object of the disk refers to it.
     pub health: Arc<DiskHealth>,
     /// What is left, and what is kept aside.
@@ -141,6 +143,7 @@ impl FsDisk {
             uuid: record.uuid.clone(),
             disk,
             is_near,
+            node: None,
             health: Arc::default(),
             space: Space::default(),
             pool: AtomicU8::new(pool.0),
@@ -148,6 +151,17 @@ impl FsDisk {
         };
         found.set_use(record.used);
         found
+    }
+
+    /// The same disk, which a node has.
+    pub(crate) fn of_node(self, node: Option<NodeId>) -> FsDisk {
+        let node = node.filter(|_| !self.is_near);
+        FsDisk { node, ..self }
+    }
+
+    /// Whether the node of another disk has it.
+    pub(super) fn is_beside(&self, other: &FsDisk) -> bool {
+        (self.is_near, self.node) == (other.is_near, other.node)
     }
 
     /// Its pool.
@@ -175,6 +189,16 @@ impl FsDisk {
     /// Whether new objects may be made on it.
     pub(crate) fn takes_new(&self) -> bool {
         self.used.load(Ordering::SeqCst) == NORMAL
+    }
+
+    /// What it is used for.
+    pub(crate) fn used(&self) -> DiskUse {
+        match self.used.load(Ordering::SeqCst) {
+            NORMAL => DiskUse::Normal,
+            DRAINING => DiskUse::Draining,
+            LOST => DiskUse::Lost,
+            _ => DiskUse::Removed,
+        }
     }
 
     /// Whether it is to be there.
@@ -228,6 +252,11 @@ impl Disks {
 
     pub(super) fn get(&self, place: usize) -> Option<&FsDisk> {
         self.0.get(place)?.get()
+    }
+
+    /// The disk of an identity, also one that was taken away.
+    pub(crate) fn called(&self, uuid: &str) -> Option<&FsDisk> {
+        self.with_removed().find(|disk| disk.uuid == uuid)
     }
 
     /// The disk of a number.

@@ -66,6 +66,13 @@ impl Partition {
         if file.opens.handles > 0 {
             return Ok(Err(Moved::InUse));
         }
+        if file.object.is_some_and(|at| !self.shared.objects.is_near(at.disk))
+            && ino.local() < self.first_new_ino
+            && !self.knows_what_is_open()
+        {
+            // The node of the disk may write it for programs that had it open at an earlier owner.
+            return Ok(Err(Moved::InUse));
+        }
         let was_open = file.live.is_some();
         let old = self.make_live(file)?;
         self.take_unseen_growth(ino, &mut state);
@@ -102,7 +109,7 @@ impl Partition {
         pace: &Pace<'_>,
     ) -> Result<Arc<LiveObject>> {
         let objects = &self.shared.objects;
-        let new = objects.make_for_copy(suits, || self.take_object_id())?;
+        let new = objects.make_for_copy(resting.old.at.disk, suits, || self.take_object_id())?;
         self.copy_object((&resting.old, resting.seen.size), &new, pace)?;
         let timed = new.object.set_modified(resting.seen.modified);
         objects.observe(new.at.disk, timed)?;
@@ -231,6 +238,32 @@ impl Partition {
     /// Removes a copy to which nothing refers.
     pub(crate) fn give_up_copy(&self, new: &LiveObject) {
         self.shared.objects.remove_now(Removal { at: new.at, bytes: 0 });
+    }
+
+    /// Whether every node has had the time to say what it has open since an earlier owner.
+    fn knows_what_is_open(&self) -> bool {
+        self.granting().is_none_or(|granting| granting.knows_what_is_open())
+    }
+
+    /// Lets go of all objects on a disk that is lost: what needs one of them fails from now on.
+    pub(crate) fn let_go_of_all_on(&self, disk: DiskId) {
+        for inode in self.cached() {
+            let mut state = inode.lock();
+            let Some(file) =
+                state.file_mut().filter(|file| file.object.is_some_and(|at| at.disk == disk))
+            else {
+                continue;
+            };
+            if let Some(live) = file.live.take() {
+                self.shared.objects.drop_handle(live);
+            }
+        }
+    }
+
+    /// Files with an object on a disk, those without a name, of snapshots, and not committed ones included.
+    pub(crate) fn left_on(&self, disk: DiskId) -> u64 {
+        let nameless = self.cached_on(disk).0.len() as u64;
+        self.objects_on(disk).max(nameless).max(self.snapshots_on(disk).len() as u64)
     }
 
     /// Files in memory with an object on a disk, those without a name included, and how many of them are open.

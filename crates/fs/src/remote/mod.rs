@@ -47,6 +47,7 @@
 //! - [`Namespace::set_kernel_cache`](crate::Namespace::set_kernel_cache) once there is a mount.
 
 mod cache;
+pub(crate) mod disk_orders;
 mod files;
 mod granting;
 mod keeping;
@@ -70,7 +71,7 @@ pub(crate) use lent::Lent;
 pub(crate) use near::NearFiles;
 pub(crate) use open_files::OpenFiles;
 pub use owner::RemoteOwner;
-pub(crate) use owner::tell;
+pub(crate) use owner::{ask_node, tell};
 pub use service::FilesService;
 pub(crate) use wire::{Answer, LockAsked, Request, Whole};
 

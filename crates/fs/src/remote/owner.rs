@@ -100,13 +100,27 @@ pub(super) fn senseless<T>(answer: &Answer) -> Result<T> {
 /// # Errors
 /// Why it has not heard it.
 pub(crate) fn tell(channel: &dyn Channel, request: Request) -> std::result::Result<(), String> {
+    match ask_node(channel, request)? {
+        Answer::Done => Ok(()),
+        other => Err(format!("not an answer: {other:?}")),
+    }
+}
+
+/// Asks another node something that is no operation of a fileset.
+///
+/// # Errors
+/// Why it has not answered, or has refused.
+pub(crate) fn ask_node(
+    channel: &dyn Channel,
+    request: Request,
+) -> std::result::Result<Answer, String> {
     let (epoch, seen) = (Epoch(0), GrantNumber(0));
     let head = encode(&Head { epoch, forgotten: Vec::new(), seen, request });
     let answered = channel.call(Message { head, payload: Vec::new() });
     match decode::<Reply>(&answered.map_err(|error| error.to_string())?.head)?.answer {
-        Answer::Done => Ok(()),
         Answer::Refused(error) => Err(error.to_string()),
-        other => Err(format!("not an answer: {other:?}")),
+        Answer::NotMine => Err("it has another owner now".to_owned()),
+        answer => Ok(answer),
     }
 }
 

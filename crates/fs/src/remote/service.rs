@@ -299,6 +299,9 @@ impl Work<'_> {
             | Request::AddDisk { .. }
             | Request::Retire { .. }
             | Request::Apply { .. }
+            | Request::Disks(_)
+            | Request::DisksChanged
+            | Request::Help(_)
             | Request::Native => self.filesets(request),
         }
     }
@@ -628,10 +631,11 @@ impl Work<'_> {
             }
             Request::AddDisk { uuid, location } => {
                 self.fs.root()?;
-                let record = self.fs.register_disk(&uuid, &location)?;
-                self.fs.learn_disk(&record, None);
-                Ok(Answer::Disk(record))
+                self.fs.register_disk(&uuid, &location).map(Answer::Disk)
             }
+            Request::Disks(order) => self.fs.carry_out_order(order).map(Answer::Disks),
+            Request::DisksChanged => self.fs.hear_of_disks().map(|()| Answer::Done),
+            Request::Help(order) => self.fs.help(&order).map(Answer::Helped),
             Request::Retire { fileset, name } => {
                 let (first_ino, first_object) = self.fs.retire(fileset, &name)?;
                 Ok(Answer::Retired { first_ino, first_object })

@@ -7,6 +7,7 @@ use forebay_base::{ClientId, DiskId, Epoch, FilesetId, Ino, NodeId, ObjectId, Ti
 use forebay_cluster::grants::GrantNumber;
 use forebay_disk::{Allocate, Capacity, ObjectAttributes, Seek, Sync};
 
+use super::disk_orders::{DiskAnswer, DiskOrder, HelpOrder, HelpReport, TaskChange};
 use super::wire::{
     Answer, Head, LockAnswer, LockAsked, LockFound, NewInode, Reply, Request, VERSION, Whole,
     decode, encode,
@@ -20,6 +21,7 @@ use crate::object::SeenObject;
 use crate::ops::{Access, DirectoryItem, Replace, SetMode, Statistics};
 use crate::partition::Caller;
 use crate::record::{DiskRecord, Durability, FilesetSettings, Kind, ObjectRef, Placement, Usage};
+use crate::tasks::StoredWork;
 
 const INO: Ino = Ino(0x0003_0000_0000_0007);
 const CALLER: Caller = Caller { uid: 7, gid: 8 };
@@ -147,7 +149,19 @@ fn requests() -> Vec<Request> {
             made: Some(seen()),
         },
         Request::Numbers { fileset, returned: true },
+        Request::Disks(DiskOrder::ChangeTask(3, TaskChange::Speed(5))),
+        Request::DisksChanged,
+        Request::Help(help()),
     ]
+}
+
+fn help() -> HelpOrder {
+    HelpOrder {
+        work: StoredWork::Drain("disk".to_owned(), Some("flash".to_owned())),
+        begun: Timestamp::new(5, 6),
+        speed: 7,
+        goes_on: true,
+    }
 }
 
 fn answers() -> Vec<Answer> {
@@ -201,6 +215,8 @@ fn answers() -> Vec<Answer> {
         Answer::NotMine,
         Answer::Created { attributes, crash: Epoch(7), home: Some(seen().at), uses_made: true },
         Answer::Numbers { first: ObjectId(9), count: 256, disks: vec![DiskId(3)] },
+        Answer::Disks(DiskAnswer::Counts(vec![(DiskId(3), 4)])),
+        Answer::Helped(HelpReport { left: vec![(FilesetId(1), 2)], ..HelpReport::default() }),
     ]
 }
 

@@ -10,6 +10,7 @@ use forebay_disk::{Allocate, Seek, Sync};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::disk_orders::{DiskAnswer, DiskOrder, HelpOrder, HelpReport};
 use crate::attributes::{Attributes, SetAttributes};
 use crate::clients::Handles;
 use crate::error::FsError;
@@ -295,6 +296,12 @@ pub(crate) enum Request {
         fileset: FilesetId,
         returned: bool,
     },
+    /// Something about disks or tasks.
+    Disks(DiskOrder),
+    /// To every node: disks have come, changed or gone.
+    DisksChanged,
+    /// To an owner of filesets: a task of the root's owner.
+    Help(HelpOrder),
 }
 
 impl Request {
@@ -348,7 +355,10 @@ impl Request {
             | Request::Apply { .. }
             | Request::Native
             | Request::CreateFile { .. }
-            | Request::Numbers { .. } => false,
+            | Request::Numbers { .. }
+            | Request::Disks(_)
+            | Request::DisksChanged
+            | Request::Help(_) => false,
         }
     }
 }
@@ -433,6 +443,8 @@ pub(crate) enum Answer {
         count: u32,
         disks: Vec<DiskId>,
     },
+    Disks(DiskAnswer),
+    Helped(HelpReport),
 }
 
 /// What is granted beside that of an answer: the directory in which a name was changed.

@@ -12,7 +12,7 @@ use forebay_disk::Disk;
 use forebay_disk::remote::{DiskService, HANDLES_MAX, Life, Machine, RemoteDisk};
 use forebay_fs::record::DiskRecord;
 use forebay_fs::remote::CacheService;
-use forebay_fs::{Cluster, FilesService, Namespace, Parts, Whose};
+use forebay_fs::{Cluster, FilesService, Namespace, NewDisk, Parts, Whose};
 use parking_lot::{Mutex, RwLock};
 
 /// A disk and the node that has it.
@@ -251,6 +251,21 @@ impl Cluster for View {
 
     fn has_disk(&self, disk: &str) -> bool {
         self.nodes.disks.read().contains_key(disk)
+    }
+
+    fn node_of(&self, disk: &str) -> Option<(NodeId, String)> {
+        let node = self.nodes.disks.read().get(disk).map(|(node, _)| *node)?;
+        Some((node, format!("n{node}")))
+    }
+
+    fn bring_disk(&self, new: &NewDisk, disk: &Arc<dyn Disk>) -> Result<(), String> {
+        self.nodes.bring(self.node, &new.uuid, disk);
+        Ok(())
+    }
+
+    fn forget_disk(&self, record: &DiskRecord) -> Result<(), String> {
+        self.nodes.take_disk_away(&record.uuid);
+        Ok(())
     }
 
     fn life(&self) -> u64 {

@@ -257,6 +257,27 @@ impl Book {
         Err(contended())
     }
 
+    /// Notes that a member has one more disk.
+    ///
+    /// # Errors
+    /// If the node is not a member any more, or etcd does not answer.
+    pub fn add_disk(&self, node: NodeId, uuid: &str, location: &str) -> Result<()> {
+        let record = DiskRecord { node, location: location.to_owned(), shared: false };
+        let when = vec![Compare::Present(self.key(Key::Node(node)))];
+        let then = vec![Op::put(self.key(Key::Disk(uuid)), encode(&record))];
+        let outcome = self.client.txn(Txn { when, then, otherwise: Vec::new() })?;
+        if outcome.held { Ok(()) } else { Err(not_a_member(node)) }
+    }
+
+    /// No member has a disk any more.
+    ///
+    /// # Errors
+    /// If etcd does not answer.
+    pub fn remove_disk(&self, uuid: &str) -> Result<()> {
+        self.client.delete(Keys::one(self.key(Key::Disk(uuid))))?;
+        Ok(())
+    }
+
     /// Removes all records of the cluster: it is over.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ use signal_hook::iterator::Signals;
 
 use super::{Which, tools};
 use crate::background::{Background, log_to_standard_error};
-use crate::home::open_own_disk;
+use crate::home::{open_own_disk, unlabel};
 use crate::member::{life, machine, own_places, space_of};
 
 /// How often a daemon is looked at that begins or ends.
@@ -171,9 +171,33 @@ fn serve(home: NodeHome, file: &NodeFile) -> Result<()> {
     }
 }
 
+/// Serves no more what is a disk of the cluster no more. A directory without objects loses its label.
+fn withdraw_removed(
+    member: &Member,
+    places: &[(String, String)],
+    service: &DiskService,
+    own: &Mutex<Vec<NamedDisk>>,
+) {
+    let is_there = |uuid: &str| places.iter().any(|(there, _)| there == uuid);
+    let removed: Vec<NamedDisk> = {
+        let mut own = own.lock();
+        let removed = own.iter().filter(|(uuid, _)| !is_there(uuid)).cloned().collect();
+        own.retain(|(uuid, _)| is_there(uuid));
+        removed
+    };
+    for (uuid, disk) in removed {
+        service.withdraw(&uuid);
+        let location = disk.describe().location;
+        disk.let_go();
+        unlabel(&member.file().cluster.to_string(), &uuid, &location);
+    }
+}
+
 /// Serves the disks of this machine that are not served yet. Those that the daemon of a mount is just letting go of come later.
 fn offer_disks(member: &Member, service: &DiskService, own: &Mutex<Vec<NamedDisk>>) {
-    for (uuid, location) in own_places(member) {
+    let places = own_places(member);
+    withdraw_removed(member, &places, service, own);
+    for (uuid, location) in places {
         if own.lock().iter().any(|(known, _)| *known == uuid) {
             continue;
         }

@@ -80,6 +80,12 @@ pub struct DiskStatus {
     pub last_error: Option<String>,
     /// What would make it better.
     pub advice: Vec<String>,
+    /// The node that has it, in a cluster; none if no node has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Why it cannot be reached now, in a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 pub(crate) fn check_fileset_name(name: &str) -> Result<()> {
@@ -235,6 +241,8 @@ impl DiskStatus {
             errors: 0,
             last_error: None,
             advice: description.advice,
+            node: None,
+            problem: None,
         }
     }
 }

@@ -258,8 +258,8 @@ impl Partition {
     fn copy_whole(&self, old: &LiveObject) -> Result<Arc<LiveObject>> {
         let objects = &self.shared.objects;
         let number = || self.take_object_id();
-        let beside = objects.make_for_copy(|of| of.id == old.at.disk, number);
-        let new = beside.or_else(|_| objects.make_for_copy(|_| true, number))?;
+        let beside = objects.make_for_copy(old.at.disk, |of| of.id == old.at.disk, number);
+        let new = beside.or_else(|_| objects.make_for_copy(old.at.disk, |_| true, number))?;
         let is_beside = new.at.disk == old.at.disk;
         let shared = if is_beside {
             new.object.share_from(&*old.object)
