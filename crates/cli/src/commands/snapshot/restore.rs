@@ -68,7 +68,9 @@ pub fn run(order: &Order) -> Result<ExitCode> {
     for inside in &plan {
         match &order.to {
             // Its name alone; the contents, if it is the top of the fileset.
-            Some(_) => restoration.restore(inside, inside.file_name().map_or(Path::new(""), Path::new)),
+            Some(_) => {
+                restoration.restore(inside, inside.file_name().map_or(Path::new(""), Path::new))
+            }
             None => restoration.restore_in_place(inside),
         }
     }
@@ -87,7 +89,8 @@ fn top_of(root: &Path, fileset: &str) -> Result<PathBuf> {
         );
     };
     ensure!(
-        fileset == "/" || (!fileset.is_empty() && !fileset.contains('/') && !fileset.starts_with('.')),
+        fileset == "/"
+            || (!fileset.is_empty() && !fileset.contains('/') && !fileset.starts_with('.')),
         "\"{fileset}\" cannot be the name of a fileset"
     );
     Ok(if fileset == "/" { mount.mountpoint } else { mount.mountpoint.join(fileset) })
@@ -108,7 +111,10 @@ fn below(path: &Path, top: &Path) -> Result<PathBuf> {
             Component::Normal(name) => clean.push(name),
             Component::CurDir => {}
             Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
-                bail!("{}: write the path from the top of the fileset, without \"..\"", path.display())
+                bail!(
+                    "{}: write the path from the top of the fileset, without \"..\"",
+                    path.display()
+                )
             }
         }
     }
@@ -166,7 +172,9 @@ fn report(outcome: &Outcome, order: &Order) -> Result<ExitCode> {
         aside(&format!("{} were not restored; they are as before\n", outcome.failed_total));
     }
     if outcome.interrupted {
-        aside("interrupted: what is counted above is restored whole, everything else is as before\n");
+        aside(
+            "interrupted: what is counted above is restored whole, everything else is as before\n",
+        );
         return Ok(ExitCode::from(INTERRUPTED));
     }
     Ok(if outcome.failed_total > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
