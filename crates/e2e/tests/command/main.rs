@@ -12,6 +12,7 @@ mod plan;
 mod policy;
 mod quota;
 mod report;
+mod restore;
 mod settings;
 mod snapshot;
 mod space;
