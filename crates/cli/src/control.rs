@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attribution::Activity;
 use crate::home::Home;
+use crate::schedules::{Interval, Schedule};
 
 /// What can be asked of a daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -174,6 +175,23 @@ pub enum Ask {
         /// Name of the fileset.
         fileset: Option<String>,
     },
+    /// Give a fileset these schedules of snapshots, and no others.
+    SetSchedules {
+        /// Name of the fileset.
+        fileset: String,
+        /// The intervals.
+        intervals: Vec<Interval>,
+    },
+    /// Take the schedules of a fileset away.
+    RemoveSchedules {
+        /// Name of the fileset.
+        fileset: String,
+    },
+    /// The schedules of a fileset, or of all.
+    Schedules {
+        /// Name of the fileset.
+        fileset: Option<String>,
+    },
     /// What the files of each fileset hold, by user and age.
     Census,
     /// Bind the native filesets that are not bound.
@@ -281,6 +299,11 @@ pub enum Answer {
         /// Objects that went with it.
         objects: u64,
     },
+    /// To [`Ask::Schedules`] and [`Ask::SetSchedules`].
+    Schedules {
+        /// The schedules.
+        schedules: Vec<Schedule>,
+    },
     /// To [`Ask::Census`].
     Census(Census),
     /// To [`Ask::GiveUpDisk`].
@@ -349,6 +372,12 @@ pub struct MountStatus {
     /// Its native filesets.
     #[serde(default)]
     pub native: Vec<NativeStatus>,
+    /// Schedules of snapshots.
+    #[serde(default)]
+    pub schedules: Vec<Schedule>,
+    /// Why the schedules cannot be carried out, if they cannot.
+    #[serde(default)]
+    pub schedules_fault: Option<String>,
 }
 
 /// Where a native fileset is seen.

@@ -1,6 +1,7 @@
 //! `forebay snapshot`.
 
 mod restore;
+mod schedule;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -34,7 +35,7 @@ pub const CHANGES_MAX: usize = 100_000;
   forebay snapshot restore /srv/forebay data monday table.parquet
   forebay snapshot list /srv/forebay
   forebay snapshot diff /srv/forebay data monday
-  forebay snapshot rotate /srv/forebay data --prefix hourly- --keep 24
+  forebay snapshot schedule set /srv/forebay data --every 1h --keep 24
   forebay snapshot delete /srv/forebay data monday")]
 pub struct Snapshot {
     #[command(subcommand)]
@@ -146,6 +147,20 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Have the daemon make snapshots at fixed times, and keep the latest ones.
+    ///
+    /// The daemon makes them while the file system is mounted. One that was missed, because it was not mounted or the
+    /// machine was off, is made once when it is mounted again. They are named every-1h-2026-11-25T08:00:00Z; snapshots
+    /// with other names are never deleted. The new snapshot is made before an old one is deleted. An attempt that fails is
+    /// repeated after a minute; `list` and `forebay status` show why. The setting snapshot_schedules_max bounds their number.
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  forebay snapshot schedule set /srv/forebay data --every 1h --keep 24 --every 1d --keep 7
+  forebay snapshot schedule list /srv/forebay
+  forebay snapshot schedule remove /srv/forebay data"
+    )]
+    Schedule(schedule::Action),
     /// Delete a snapshot. Space that only it takes is free when the command returns.
     ///
     /// A program that still reads the snapshot gets ESTALE (\"Stale file handle\"). An interrupted deletion is finished by
@@ -181,6 +196,7 @@ impl Snapshot {
                 let order = restore::Order { root, fileset, snapshot: name, paths, to, json };
                 return restore::run(&order);
             }
+            Action::Schedule(action) => return action.run(),
             Action::Delete { root, fileset, name, json } => delete(&root, &fileset, &name, json)?,
         }
         Ok(ExitCode::SUCCESS)

@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use forebay_e2e::actor::User;
 use forebay_e2e::command::Ended;
-use forebay_e2e::{Mounted, Placement, as_user, run, scratch_folder, wait_until};
+use forebay_e2e::mounted::scratch_folder;
+use forebay_e2e::{Mounted, Placement, as_user, run, wait_until};
 use rustix::fs::{XattrFlags, getxattr, listxattr, setxattr};
 use rustix::process::{Pid, Signal, kill_process};
 
