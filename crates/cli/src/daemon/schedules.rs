@@ -47,7 +47,7 @@ fn now() -> i64 {
 }
 
 /// Begins to make snapshots when they are due, until the file system is unmounted.
-pub fn carry_out(running: &Arc<Running>) -> Result<()> {
+pub(super) fn carry_out(running: &Arc<Running>) -> Result<()> {
     let running = Arc::clone(running);
     let work = move || {
         loop {

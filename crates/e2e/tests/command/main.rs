@@ -13,6 +13,7 @@ mod policy;
 mod quota;
 mod report;
 mod restore;
+mod schedule;
 mod settings;
 mod snapshot;
 mod space;

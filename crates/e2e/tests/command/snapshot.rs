@@ -1,11 +1,12 @@
 //! `forebay snapshot`.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
 use forebay_e2e::{LoopDisk, Mounted, Placement};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -382,4 +383,29 @@ fn a_file_in_a_snapshot_is_read_by_parts_and_by_many() {
     assert_eq!(part, bytes[2_000_000..2_000_010]);
     grid.umount();
     grid.is_clean();
+}
+
+#[test]
+fn times_in_a_snapshot_stay_when_the_file_is_written() {
+    for placement in [Placement::Direct, Placement::Served] {
+        let grid = Mounted::start(placement);
+        let path = grid.data().join("file");
+        fs::write(&path, b"bytes").expect("writes");
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 5);
+        let times = FileTimes::new().set_modified(long_ago);
+        File::open(&path).expect("opens").set_times(times).expect("sets the time");
+        create(&grid, "one");
+        fs::write(&path, b"other bytes").expect("writes");
+        create(&grid, "two");
+        fs::write(&path, b"more").expect("writes");
+        let seen = || {
+            let stat = fs::metadata(grid.data().join(".snapshots/one/file")).expect("stats");
+            (stat.modified().expect("has a time"), stat.size())
+        };
+        assert_eq!(seen(), (long_ago, 5));
+        grid.remount();
+        assert_eq!(seen(), (long_ago, 5));
+        grid.umount();
+        grid.is_clean();
+    }
 }
