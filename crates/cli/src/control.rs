@@ -13,7 +13,7 @@ use forebay_fs::census::Census;
 use forebay_fs::policy::{Policy, PolicyReport};
 use forebay_fs::quota::{QuotaChange, QuotaStatus, Subject};
 use forebay_fs::record::{Durability, Placement};
-use forebay_fs::snapshot::{SnapshotDiff, SnapshotStatus};
+use forebay_fs::snapshot::{SnapshotDiff, SnapshotStatus, SnapshotsSpace};
 use forebay_fs::tasks::TaskStatus;
 use forebay_fs::{DiskStatus, FilesetStatus, LostDisk, Namespace, NewFileset};
 use forebay_node::members::visit::Wait;
@@ -175,6 +175,11 @@ pub enum Ask {
         /// Name of the fileset.
         fileset: Option<String>,
     },
+    /// What deleting snapshots would give back, of a fileset or of all.
+    SnapshotSpace {
+        /// Name of the fileset.
+        fileset: Option<String>,
+    },
     /// Give a fileset these schedules of snapshots, and no others.
     SetSchedules {
         /// Name of the fileset.
@@ -298,6 +303,11 @@ pub enum Answer {
     SnapshotDeleted {
         /// Objects that went with it.
         objects: u64,
+    },
+    /// To [`Ask::SnapshotSpace`].
+    SnapshotSpace {
+        /// Filesets that have snapshots.
+        filesets: Vec<SnapshotsSpace>,
     },
     /// To [`Ask::Schedules`] and [`Ask::SetSchedules`].
     Schedules {

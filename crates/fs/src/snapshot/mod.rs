@@ -91,6 +91,42 @@ pub struct SnapshotStatus {
     pub is_being_removed: bool,
 }
 
+/// What deleting snapshots would give back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Freed {
+    /// Objects that would be removed.
+    pub objects: u64,
+    /// Bytes that they take on their disks. Blocks that the disk shares with other files are counted, and would not be free.
+    pub bytes: u64,
+}
+
+impl Freed {
+    pub(crate) fn add(&mut self, other: Freed) {
+        self.objects += other.objects;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+/// What deleting one snapshot would give back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotSpace {
+    /// Its name.
+    pub name: String,
+    /// What would go if it alone were deleted.
+    pub freed: Freed,
+}
+
+/// What deleting the snapshots of a fileset would give back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotsSpace {
+    /// Name of the fileset; `/` for the root fileset.
+    pub fileset: String,
+    /// What would go if all were deleted: more than the sum, where several share what the fileset no longer has.
+    pub all: Freed,
+    /// Each of them, the oldest first.
+    pub snapshots: Vec<SnapshotSpace>,
+}
+
 /// Whether a snapshot can have that name.
 ///
 /// # Errors
