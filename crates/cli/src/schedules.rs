@@ -151,6 +151,19 @@ impl Schedules {
         if stored.version != VERSION {
             bail!("{shown} has version {}, and this program knows {VERSION}", stored.version);
         }
+        let is_fine = |one: &Schedule| {
+            (EVERY_MIN..=EVERY_MAX).contains(&one.interval.every_seconds)
+                && (1..=KEPT_MAX).contains(&one.interval.keep)
+        };
+        if let Some(one) = stored.schedules.iter().find(|one| !is_fine(one)) {
+            bail!(
+                "{shown} has a schedule of fileset {} every {} s that keeps {}: every_seconds is {EVERY_MIN} to {EVERY_MAX}, \
+                 keep 1 to {KEPT_MAX}; correct it, and mount again",
+                one.fileset,
+                one.interval.every_seconds,
+                one.interval.keep
+            );
+        }
         Ok(Schedules { path, all: stored.schedules })
     }
 

@@ -22,6 +22,7 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::DeleteSnapshot { .. }
             | Ask::DiffSnapshots { .. }
             | Ask::SnapshotSpace { .. }
+            | Ask::SetSchedules { .. }
             | Ask::Census
             | Ask::LookAtPolicy { .. }
             | Ask::RunPolicy { .. }
