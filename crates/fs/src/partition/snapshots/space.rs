@@ -1,6 +1,6 @@
 //! What deleting snapshots would give back.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use crate::error::Result;
 use crate::partition::Partition;
@@ -18,8 +18,10 @@ impl Partition {
         self.commit()?;
         let kept = self.kept_copies()?;
         let bounds = self.sharing.known.lock().bounds();
-        let unneeded = kept.unneeded(&bounds);
-        let unneeded_now: HashSet<ObjectRef> = unneeded.into_iter().map(|(_, _, at)| at).collect();
+        let mut copies_of: HashMap<u64, Vec<ObjectRef>> = HashMap::new();
+        for (number, at) in kept.needed_by_one(&bounds) {
+            copies_of.entry(number).or_default().push(at);
+        }
         let mut found = SnapshotsSpace { fileset: fileset.to_owned(), ..SnapshotsSpace::default() };
         for (number, record) in self.sharing.list() {
             if record.stage != SnapshotStage::Made {
@@ -30,14 +32,10 @@ impl Partition {
             self.without_newer(number, &*store, &kept, &mut |at, has_older| {
                 if has_older { last.push(at) } else { alone.push(at) }
             })?;
-            let mut without = bounds.clone();
-            without.remove(&number);
-            let copies = kept.unneeded(&without).into_iter().map(|(_, _, at)| at);
             let mut freed = self.held_by(&alone)?;
             found.all.add(freed);
             found.all.add(self.held_by(&last)?);
-            let copies: Vec<_> = copies.filter(|at| !unneeded_now.contains(at)).collect();
-            freed.add(self.held_by(&copies)?);
+            freed.add(self.held_by(copies_of.get(&number).map_or(&[], Vec::as_slice))?);
             found.snapshots.push(SnapshotSpace { name: record.name, freed });
         }
         let copies: Vec<ObjectRef> = kept.copies().collect();
