@@ -209,6 +209,8 @@ fn everything_comes_back(placement: Placement) {
     assert_eq!(there, bytes(tree(&data)));
 
     no_drafts(&data);
+    fs::write(data.join("noted"), b"rewritten again").expect("writes");
+    restore(&grid, &["noted"]).succeeds();
     grid.kill();
     grid.mount();
     assert_eq!(bytes(tree(&data)), there, "what was restored survives a crash");
