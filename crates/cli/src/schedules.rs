@@ -27,7 +27,7 @@ const EVERY_MAX: u64 = 366 * 86_400;
 /// Snapshots that all schedules of a fileset keep together: some of those that it can have are left for other snapshots.
 const KEPT_MAX: u64 = 1000;
 /// Seconds until a snapshot that failed is tried again.
-const AGAIN: u64 = 60;
+const AGAIN: i64 = 60;
 
 /// One interval and how many snapshots of it are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,18 +76,25 @@ impl Schedule {
         self.next_seconds <= now || self.next_seconds > next_after(now, self.interval)
     }
 
-    /// Notes what became of an attempt.
-    pub fn note(&mut self, now: i64, made: Result<String, String>) {
+    /// Notes what became of an attempt. It is tried again soon if there is no snapshot; not if only old ones could not be deleted,
+    /// or there would be more of them with each attempt.
+    pub fn note(&mut self, now: i64, attempt: Attempt) {
         self.next_seconds = next_after(now, self.interval);
-        match made {
-            Ok(name) => (self.latest, self.error) = (Some(name), None),
-            Err(why) => {
-                let again = now.saturating_add(i64::try_from(AGAIN).unwrap_or(i64::MAX));
-                self.next_seconds = self.next_seconds.min(again);
-                self.error = Some(why);
-            }
+        self.error = attempt.error;
+        match attempt.made {
+            Some(name) => self.latest = Some(name),
+            None => self.next_seconds = self.next_seconds.min(now.saturating_add(AGAIN)),
         }
     }
+}
+
+/// What became of an attempt to make a snapshot and to delete old ones.
+#[derive(Debug, Default)]
+pub struct Attempt {
+    /// Name of the new snapshot.
+    pub made: Option<String>,
+    /// What failed.
+    pub error: Option<String>,
 }
 
 /// The first multiple of the interval after `now`.
@@ -246,12 +253,12 @@ impl Schedules {
     ///
     /// # Errors
     /// If the file cannot be written; the time counts for this process all the same.
-    pub fn note(&mut self, of: &Schedule, now: i64, made: Result<String, String>) -> Result<()> {
+    pub fn note(&mut self, of: &Schedule, now: i64, attempt: Attempt) -> Result<()> {
         let found = self.all.iter_mut().find(|one| {
             one.fileset == of.fileset && one.interval.every_seconds == of.interval.every_seconds
         });
         if let Some(found) = found {
-            found.note(now, made);
+            found.note(now, attempt);
             write(&self.path, &self.all)?;
         }
         Ok(())
@@ -291,19 +298,31 @@ mod tests {
         Schedule { fileset, interval: HOUR, next_seconds, latest: None, error: None }
     }
 
+    fn made(name: &str) -> Attempt {
+        Attempt { made: Some(name.to_owned()), error: None }
+    }
+
+    fn failed(why: &str) -> Attempt {
+        Attempt { made: None, error: Some(why.to_owned()) }
+    }
+
     #[test]
     fn a_missed_snapshot_is_made_once_and_a_failed_one_is_tried_again() {
         let mut one = schedule(7200);
         assert!(!one.is_due(7199) && one.is_due(7200));
         // Ten were missed.
-        one.note(43_205, Ok("a".to_owned()));
+        one.note(43_205, made("a"));
         assert_eq!((one.next_seconds, one.latest.as_deref()), (46_800, Some("a")));
         assert!(!one.is_due(43_206));
-        one.note(46_800, Err("full".to_owned()));
+        one.note(46_800, failed("full"));
         assert_eq!((one.next_seconds, one.error.as_deref()), (46_860, Some("full")));
         assert_eq!(one.latest.as_deref(), Some("a"));
-        one.note(46_860, Ok("b".to_owned()));
-        assert_eq!((one.next_seconds, one.error), (50_400, None));
+        one.note(46_860, made("b"));
+        assert_eq!((one.next_seconds, one.error.as_deref()), (50_400, None));
+        // Old ones could not be deleted: no new one is made for that.
+        one.note(50_400, Attempt { error: Some("why".to_owned()), ..made("c") });
+        assert_eq!((one.next_seconds, one.error.as_deref()), (54_000, Some("why")));
+        assert_eq!(one.latest.as_deref(), Some("c"));
     }
 
     #[test]
@@ -339,7 +358,7 @@ mod tests {
         assert!(all.set("/", &[HOUR], 5000, 2).is_err());
         assert!(all.set("data", &[HOUR, HOUR], 5000, 9).is_err());
         assert!(all.set("data", &[Interval { keep: 1001, ..HOUR }], 5000, 9).is_err());
-        all.note(&all.list(None)[0].clone(), 7200, Err("why".to_owned())).expect("notes");
+        all.note(&all.list(None)[0].clone(), 7200, failed("why")).expect("notes");
         let stored: Stored =
             serde_json::from_slice(&std::fs::read(&path).expect("reads")).expect("is JSON");
         assert_eq!(stored.schedules, all.list(Some("data")));

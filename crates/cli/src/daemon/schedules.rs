@@ -11,7 +11,7 @@ use super::Running;
 use crate::control::{Answer, Ask};
 use crate::home::Home;
 use crate::output::chain;
-use crate::schedules::{Interval, Schedule, Schedules};
+use crate::schedules::{Attempt, Interval, Schedule, Schedules};
 
 /// How often it is looked for what is due.
 const LOOK: Duration = Duration::from_millis(500);
@@ -77,31 +77,39 @@ impl Running {
             self.forget_schedules(&due.fileset);
             return;
         }
-        let made = self.make_and_rotate(due).map_err(|error| chain(&error));
-        if let Err(error) = &made {
-            tracing::warn!(fileset = due.fileset, error, "a scheduled snapshot failed");
+        let attempt = self.make_and_rotate(due);
+        if let Some(error) = &attempt.error {
+            let made = attempt.made.is_some();
+            tracing::warn!(fileset = due.fileset, made, error, "a schedule of snapshots failed");
         }
-        if let Err(error) = self.schedules.with(|all| all.note(due, now(), made)) {
+        if let Err(error) = self.schedules.with(|all| all.note(due, now(), attempt)) {
             let error = chain(&error);
             tracing::warn!(error, "the time of the next scheduled snapshot cannot be kept");
         }
     }
 
     /// Makes a snapshot, then deletes the oldest ones of the schedule.
-    fn make_and_rotate(&self, due: &Schedule) -> Result<String> {
+    fn make_and_rotate(&self, due: &Schedule) -> Attempt {
         let name = due.name(now());
-        self.fs.create_snapshot(&due.fileset, &name)?;
+        if let Err(error) = self.fs.create_snapshot(&due.fileset, &name) {
+            return Attempt { made: None, error: Some(chain(&error.into())) };
+        }
+        let error = self.rotate(due).err().map(|error| chain(&error));
+        Attempt { made: Some(name), error }
+    }
+
+    fn rotate(&self, due: &Schedule) -> Result<()> {
         let mut of_schedule = self.fs.snapshots(Some(&due.fileset))?;
         of_schedule.retain(|snapshot| snapshot.name.starts_with(&due.prefix()));
         let keep = usize::try_from(due.interval.keep).unwrap_or(usize::MAX).max(1);
         // The oldest come first.
         let old = of_schedule.len().saturating_sub(keep);
         for snapshot in &of_schedule[..old] {
-            self.fs.delete_snapshot(&due.fileset, &snapshot.name).with_context(|| {
-                format!("snapshot {name} was made, but {} was not deleted", snapshot.name)
-            })?;
+            self.fs
+                .delete_snapshot(&due.fileset, &snapshot.name)
+                .with_context(|| format!("snapshot {} was not deleted", snapshot.name))?;
         }
-        Ok(name)
+        Ok(())
     }
 
     /// Takes the schedules of a fileset away that is gone.
