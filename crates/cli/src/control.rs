@@ -13,7 +13,7 @@ use forebay_fs::census::Census;
 use forebay_fs::policy::{Policy, PolicyReport};
 use forebay_fs::quota::{QuotaChange, QuotaStatus, Subject};
 use forebay_fs::record::{Durability, Placement};
-use forebay_fs::snapshot::{SnapshotDiff, SnapshotStatus};
+use forebay_fs::snapshot::{SnapshotDiff, SnapshotStatus, SnapshotsSpace};
 use forebay_fs::tasks::TaskStatus;
 use forebay_fs::{DiskStatus, FilesetStatus, LostDisk, Namespace, NewFileset};
 use forebay_node::members::visit::Wait;
@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attribution::Activity;
 use crate::home::Home;
+use crate::schedules::{Interval, Schedule};
 
 /// What can be asked of a daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -176,6 +177,28 @@ pub enum Ask {
         /// Name of the fileset.
         fileset: Option<String>,
     },
+    /// What deleting snapshots would give back, of a fileset or of all.
+    SnapshotSpace {
+        /// Name of the fileset.
+        fileset: Option<String>,
+    },
+    /// Give a fileset these schedules of snapshots, and no others.
+    SetSchedules {
+        /// Name of the fileset.
+        fileset: String,
+        /// The intervals.
+        intervals: Vec<Interval>,
+    },
+    /// Take the schedules of a fileset away.
+    RemoveSchedules {
+        /// Name of the fileset.
+        fileset: String,
+    },
+    /// The schedules of a fileset, or of all.
+    Schedules {
+        /// Name of the fileset.
+        fileset: Option<String>,
+    },
     /// What the files of each fileset hold, by user and age.
     Census,
     /// Bind the native filesets that are not bound.
@@ -288,6 +311,16 @@ pub enum Answer {
         /// Objects that went with it.
         objects: u64,
     },
+    /// To [`Ask::SnapshotSpace`].
+    SnapshotSpace {
+        /// Filesets that have snapshots.
+        filesets: Vec<SnapshotsSpace>,
+    },
+    /// To [`Ask::Schedules`] and [`Ask::SetSchedules`].
+    Schedules {
+        /// The schedules.
+        schedules: Vec<Schedule>,
+    },
     /// To [`Ask::Census`].
     Census(Census),
     /// To [`Ask::GiveUpDisk`].
@@ -356,6 +389,12 @@ pub struct MountStatus {
     /// Its native filesets.
     #[serde(default)]
     pub native: Vec<NativeStatus>,
+    /// Schedules of snapshots.
+    #[serde(default)]
+    pub schedules: Vec<Schedule>,
+    /// Why the schedules cannot be carried out, if they cannot.
+    #[serde(default)]
+    pub schedules_fault: Option<String>,
 }
 
 /// Where a native fileset is seen.

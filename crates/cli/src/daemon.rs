@@ -7,6 +7,7 @@
 mod disks;
 pub mod metrics;
 mod native;
+pub mod schedules;
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ use forebay_node::Member;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use self::schedules::Kept;
 use crate::binds;
 use crate::control::{
     self, Answer, Ask, Counters, MountStatus, RingStatus, SessionCounters, Status,
@@ -69,6 +71,7 @@ struct Running {
     direct: DirectPath,
     /// Read-ahead of the mount.
     read_ahead: ByteSize,
+    schedules: Kept,
     /// Nothing is bound, and the kernel reads and writes nothing itself.
     serves_all: bool,
     /// Held while a command is carried out: none is once it says `true`.
@@ -240,6 +243,7 @@ fn start(
                 session: Arc::new(session),
                 direct,
                 read_ahead: front.read_ahead,
+                schedules: Kept::of(home),
                 serves_all: !order.direct,
                 ended: RwLock::new(false),
             },
@@ -333,6 +337,7 @@ fn announce(
         .name("signals".to_owned())
         .spawn(move || for_signals.obey_signals(signals))?;
     native::care_for_mount(running);
+    schedules::carry_out(running)?;
     let native = running.bind_native();
     if let Err(error) = &native {
         tracing::warn!(error = %crate::output::chain(error), "native filesets are served by the daemon");
@@ -557,10 +562,16 @@ impl Running {
                 } else {
                     self.fs.remove_fileset(&name)
                 };
-                if removed.is_ok() && is_native {
-                    self.unbind_native(&name);
+                if removed.is_ok() {
+                    self.forget_schedules(&name);
+                    if is_native {
+                        self.unbind_native(&name);
+                    }
                 }
                 removed
+            }
+            Ask::SetSchedules { .. } | Ask::RemoveSchedules { .. } | Ask::Schedules { .. } => {
+                return self.answer_of_schedules(ask);
             }
             Ask::Sync => self.fs.sync_all(),
             Ask::BackUp { .. } | Ask::Waits { .. } => {
@@ -634,6 +645,8 @@ impl Running {
                 cache_bytes,
                 reserve_held: self.fs.reserve_is_held(),
                 native: self.native_status(),
+                schedules: self.schedules.list(None).unwrap_or_default(),
+                schedules_fault: self.schedules.list(None).err(),
             }),
             clean: false,
             disks: self.fs.disk_status(),

@@ -27,6 +27,7 @@ mod home;
 mod member;
 mod monitors;
 mod mounts;
+mod schedules;
 mod tuning;
 mod waits;
 mod watched;

@@ -1,5 +1,8 @@
 //! `forebay snapshot`.
 
+mod restore;
+mod schedule;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -18,8 +21,8 @@ pub const CHANGES_MAX: usize = 100_000;
 ///
 /// A snapshot holds all names, attributes and bytes of a fileset at one moment. It appears as FILESET/.snapshots/NAME, where
 /// programs read it like any other directory (listings do not show .snapshots; name it). Nothing in it can be changed. It takes space
-/// only for what is changed or removed after it. To restore a file, copy it from there: the copy shares its
-/// blocks where the disk can.
+/// only for what is changed or removed after it. `forebay snapshot restore` brings files and directories back, and so does
+/// copying them from there: the copy shares its blocks where the disk can.
 ///
 /// Requests to the fileset wait while a snapshot is made, usually for some milliseconds. The first program that opens a file for
 /// writing after a snapshot waits until the old bytes are kept: by sharing blocks on XFS and Btrfs, by copying the
@@ -29,10 +32,10 @@ pub const CHANGES_MAX: usize = 100_000;
 #[command(after_help = "Examples:
   forebay snapshot create /srv/forebay data monday
   ls /mnt/forebay/data/.snapshots/monday
-  cp -a /mnt/forebay/data/.snapshots/monday/table.parquet /mnt/forebay/data/
+  forebay snapshot restore /srv/forebay data monday table.parquet
   forebay snapshot list /srv/forebay
   forebay snapshot diff /srv/forebay data monday
-  forebay snapshot rotate /srv/forebay data --prefix hourly- --keep 24
+  forebay snapshot schedule set /srv/forebay data --every 1h --keep 24
   forebay snapshot delete /srv/forebay data monday")]
 pub struct Snapshot {
     #[command(subcommand)]
@@ -112,6 +115,52 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Bring files and directories back as they were in a snapshot.
+    ///
+    /// Owner, mode, times, ACLs, extended attributes, holes and hard links among what is restored come back, too. Each file is
+    /// replaced at once: a program sees the old or the restored one, and one that has the old file open keeps it. A directory
+    /// that exists gets back what the snapshot has in it; what was created later stays. Ctrl-C leaves whole files only.
+    ///
+    /// The file system must be mounted. Anyone may restore what they may read, to where they may write; files of
+    /// other users belong to the one who restores them then, unless that is root. Quotas apply.
+    ///
+    /// Exit codes: 0 everything is restored, 1 something is not, 130 interrupted.
+    #[command(after_help = "Examples:
+  forebay snapshot restore /srv/forebay data monday table.parquet
+  forebay snapshot restore /srv/forebay data monday tables/2026 latest
+  forebay snapshot restore /srv/forebay data monday tables/2026 --to /tmp/look
+  forebay snapshot restore /mnt/forebay data monday .")]
+    Restore {
+        /// Home folder of the file system, or its mount point.
+        root: PathBuf,
+        /// Name of the fileset; / for the root fileset.
+        fileset: String,
+        /// Name of the snapshot.
+        name: String,
+        /// Files and directories, from the top of the fileset; . for all of it.
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+        /// Existing directory to put them in [default: where they were].
+        #[arg(long, value_name = "DIR")]
+        to: Option<PathBuf>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have the daemon make snapshots at fixed times, and keep the latest ones.
+    ///
+    /// The daemon makes them while the file system is mounted. One that was missed, because it was not mounted or the
+    /// machine was off, is made once when it is mounted again. They are named every-1h-2026-11-25T08:00:00Z; snapshots
+    /// with other names are never deleted. The new snapshot is made before an old one is deleted. An attempt that fails is
+    /// repeated after a minute; `list` and `forebay status` show why. The setting snapshot_schedules_max bounds their number.
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  forebay snapshot schedule set /srv/forebay data --every 1h --keep 24 --every 1d --keep 7
+  forebay snapshot schedule list /srv/forebay
+  forebay snapshot schedule remove /srv/forebay data"
+    )]
+    Schedule(schedule::Action),
     /// Delete a snapshot. Space that only it takes is free when the command returns.
     ///
     /// A program that still reads the snapshot gets ESTALE (\"Stale file handle\"). An interrupted deletion is finished by
@@ -143,6 +192,11 @@ impl Snapshot {
             Action::Diff { root, fileset, from, to, json } => {
                 diff(&root, &fileset, &from, to.as_deref(), json)?;
             }
+            Action::Restore { root, fileset, name, paths, to, json } => {
+                let order = restore::Order { root, fileset, snapshot: name, paths, to, json };
+                return restore::run(&order);
+            }
+            Action::Schedule(action) => return action.run(),
             Action::Delete { root, fileset, name, json } => delete(&root, &fileset, &name, json)?,
         }
         Ok(ExitCode::SUCCESS)

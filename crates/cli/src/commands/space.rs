@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::waiters::home_of;
 use crate::attribution::Users;
 use crate::control::{self, Answer, Ask};
+use crate::home::Home;
 use crate::output::{Table, bytes, put_json};
 
 /// How long a daemon may take to count.
@@ -26,11 +27,16 @@ const OTHERS: &str = "(other users)";
 /// file system is asked, and in a cluster its daemon on this machine, which counts the filesets that this node owns. Native filesets
 /// are not counted: `forebay areas` lists work areas with their size. A fileset that was not counted is named on standard
 /// error, or under "not_counted" with --json.
+///
+/// What only snapshots hold is not in these numbers: --snapshots shows what deleting each snapshot would give back, and what
+/// deleting all of a fileset would. Blocks that the disk shares with other files (reflinks of XFS and Btrfs) are counted there
+/// and stay in use, so those numbers are upper bounds on such disks.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay space /mnt/forebay
   forebay space /mnt/forebay --by age
   forebay space /srv/forebay --by user,age --fileset data
+  forebay space /srv/forebay --snapshots
   forebay space --json | jq '.rows[] | select(.bytes > 1e12)'")]
 pub struct Space {
     /// Mount point or home folder [default: the only file system that is mounted on this machine].
@@ -41,6 +47,9 @@ pub struct Space {
     /// Count only this fileset; / is the root fileset.
     #[arg(long, value_name = "NAME")]
     fileset: Option<String>,
+    /// Show what deleting snapshots would give back, instead.
+    #[arg(long, conflicts_with = "by")]
+    snapshots: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -103,6 +112,9 @@ pub fn user_of(uid: Option<u32>, users: &mut Users) -> String {
 impl Space {
     pub fn run(self) -> Result<ExitCode> {
         let home = home_of(self.file_system.as_deref())?;
+        if self.snapshots {
+            return of_snapshots(&home, self.fileset, self.json);
+        }
         let asked = control::ask_within(home.root(), &Ask::Census, LIMIT)
             .context("space is counted by the daemon of a mounted file system")?;
         let Answer::Census(mut census) = asked else {
@@ -133,6 +145,29 @@ impl Space {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// What deleting snapshots would give back.
+fn of_snapshots(home: &Home, fileset: Option<String>, json: bool) -> Result<ExitCode> {
+    let asked = control::ask_within(home.root(), &Ask::SnapshotSpace { fileset }, LIMIT)
+        .context("space is counted by the daemon of a mounted file system")?;
+    let Answer::SnapshotSpace { filesets } = asked else {
+        bail!("the daemon's answer cannot be understood; is it a different version?")
+    };
+    if json {
+        put_json(&filesets)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["FILESET", "SNAPSHOT", "OBJECTS", "FREED"]);
+    for one in &filesets {
+        let each = one.snapshots.iter().map(|snapshot| (&*snapshot.name, snapshot.freed));
+        for (name, freed) in each.chain([("(all of them)", one.all)]) {
+            let cells = [&*one.fileset, name, &freed.objects.to_string(), &bytes(freed.bytes)];
+            table.row(cells.into_iter().map(str::to_owned).collect());
+        }
+    }
+    out!("{}", table.render());
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What a row is of: fileset, user and class of age, where they are keys.

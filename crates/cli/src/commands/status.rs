@@ -144,6 +144,15 @@ fn print_mount(mount: &MountStatus) -> Result<()> {
             (None, None) => outln!("native       {name} is on its node, and served by its daemon"),
         }
     }
+    if let Some(fault) = &mount.schedules_fault {
+        outln!("snapshots    NO SCHEDULE IS CARRIED OUT: {fault}");
+    }
+    for schedule in &mount.schedules {
+        if let Some(error) = &schedule.error {
+            let every = crate::schedules::shown(schedule.interval.every_seconds);
+            outln!("snapshots    of {} every {every} FAIL: {error}", schedule.fileset);
+        }
+    }
     if !mount.reserve_held {
         outln!("reserve      released: the disk of the home folder is full or nearly full");
     }

@@ -21,6 +21,8 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::CreateSnapshot { .. }
             | Ask::DeleteSnapshot { .. }
             | Ask::DiffSnapshots { .. }
+            | Ask::SnapshotSpace { .. }
+            | Ask::SetSchedules { .. }
             | Ask::Census
             | Ask::Disks
             | Ask::LabelDisk { .. }
@@ -76,6 +78,10 @@ fn carry_out(fs: &Namespace, ask: Ask) -> Result<Answer> {
         }
         Ask::Snapshots { fileset } => {
             return Ok(Answer::Snapshots { snapshots: fs.snapshots(fileset.as_deref())? });
+        }
+        Ask::SnapshotSpace { fileset } => {
+            let filesets = fs.space_of_snapshots(fileset.as_deref())?;
+            return Ok(Answer::SnapshotSpace { filesets });
         }
         Ask::Census => return Ok(Answer::Census(fs.census())),
         Ask::Tasks => return Ok(Answer::Tasks { tasks: fs.all_tasks()? }),

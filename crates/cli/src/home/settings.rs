@@ -22,6 +22,8 @@ pub struct DaemonSettings {
     /// Read-ahead of the devices under directory disks while mounted (direct path); needs root. 0
     /// leaves them as they are.
     pub disk_read_ahead: ByteSize,
+    /// Schedules of snapshots that there can be, of all filesets together.
+    pub snapshot_schedules_max: usize,
 }
 
 impl Settings {
@@ -71,12 +73,24 @@ impl Section for DaemonSettings {
                 value::size(v, ByteSize(0), ByteSize::mib(64)).map(|x| s.disk_read_ahead = x)
             },
         },
+        Setting {
+            name: "snapshot_schedules_max",
+            default: "64",
+            allowed: "a number from 0 to 1024",
+            meaning: "Schedules of snapshots that there can be, of all filesets together: `forebay snapshot \
+                      schedule set` refuses more.",
+            set: |s, v| {
+                let most = usize::try_from(v.as_integer()?).ok()?;
+                (most <= 1024).then(|| s.snapshot_schedules_max = most)
+            },
+        },
     ];
 }
 
 impl Default for DaemonSettings {
     fn default() -> DaemonSettings {
-        DaemonSettings { daemon_nice: 0, disk_read_ahead: ByteSize(0) }.with_defaults()
+        DaemonSettings { daemon_nice: 0, disk_read_ahead: ByteSize(0), snapshot_schedules_max: 0 }
+            .with_defaults()
     }
 }
 

@@ -12,6 +12,8 @@ mod plan;
 mod policy;
 mod quota;
 mod report;
+mod restore;
+mod schedule;
 mod settings;
 mod snapshot;
 mod space;

@@ -1,11 +1,12 @@
 //! `forebay snapshot`.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
 use forebay_e2e::{LoopDisk, Mounted, Placement};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -380,6 +381,68 @@ fn a_file_in_a_snapshot_is_read_by_parts_and_by_many() {
     let mut part = [0; 10];
     File::open(&path).expect("opens").read_exact_at(&mut part, 2_000_000).expect("reads");
     assert_eq!(part, bytes[2_000_000..2_000_010]);
+    grid.umount();
+    grid.is_clean();
+}
+
+#[test]
+fn times_in_a_snapshot_stay_when_the_file_is_written() {
+    for placement in [Placement::Direct, Placement::Served] {
+        let grid = Mounted::start(placement);
+        let path = grid.data().join("file");
+        fs::write(&path, b"bytes").expect("writes");
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 5);
+        let times = FileTimes::new().set_modified(long_ago);
+        File::open(&path).expect("opens").set_times(times).expect("sets the time");
+        create(&grid, "one");
+        fs::write(&path, b"other bytes").expect("writes");
+        create(&grid, "two");
+        fs::write(&path, b"more").expect("writes");
+        let seen = || {
+            let stat = fs::metadata(grid.data().join(".snapshots/one/file")).expect("stats");
+            (stat.modified().expect("has a time"), stat.size())
+        };
+        assert_eq!(seen(), (long_ago, 5));
+        grid.remount();
+        assert_eq!(seen(), (long_ago, 5));
+        grid.umount();
+        grid.is_clean();
+    }
+}
+
+#[test]
+fn space_shows_what_deleting_each_snapshot_would_give_back() {
+    let grid = Mounted::start(Placement::Direct);
+    let data = grid.data();
+    let space = || -> serde_json::Value {
+        json(&grid.run_on_root(&["space"], &["--snapshots", "--json"]).output())
+    };
+    assert_eq!(space(), serde_json::json!([]));
+    for name in ["removed", "rewritten", "stays", "shared"] {
+        fs::write(data.join(name), vec![1; 1 << 20]).expect("writes");
+    }
+    create(&grid, "one");
+    let objects = |of: &serde_json::Value| of["objects"].as_u64().expect("is a number");
+    let first = space();
+    assert_eq!(objects(&first[0]["all"]), 0, "an unchanged fileset takes nothing: {first}");
+    fs::remove_file(data.join("removed")).expect("removes");
+    fs::write(data.join("rewritten"), b"other").expect("writes");
+    create(&grid, "two");
+    // Both snapshots have it, and the fileset does not.
+    fs::remove_file(data.join("shared")).expect("removes");
+    let found = space();
+    let of_one = &found[0]["snapshots"][0]["freed"];
+    assert_eq!((objects(of_one), objects(&found[0]["snapshots"][1]["freed"])), (2, 0), "{found}");
+    assert!(of_one["bytes"].as_u64().is_some_and(|bytes| bytes >= 2 << 20), "{found}");
+    assert_eq!(objects(&found[0]["all"]), 3, "{found}");
+    let shown = grid.run_on_root(&["space"], &["--snapshots", "--fileset", "data"]).output();
+    assert_says(&shown, &["SNAPSHOT", "FREED", "one", "two", "(all of them)"]);
+    // It is what deleting gives back.
+    let deleted = grid.run_on_root(&["snapshot", "delete"], &["data", "one", "--json"]).output();
+    assert_eq!(json(&deleted)["objects"].as_u64(), Some(2));
+    assert_eq!(objects(&space()[0]["snapshots"][0]["freed"]), 1);
+    let deleted = grid.run_on_root(&["snapshot", "delete"], &["data", "two", "--json"]).output();
+    assert_eq!(json(&deleted)["objects"].as_u64(), Some(1));
     grid.umount();
     grid.is_clean();
 }

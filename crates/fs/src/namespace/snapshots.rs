@@ -17,7 +17,8 @@ use crate::partition::Partition;
 use crate::partition::snapshots::Waiting;
 use crate::record::{DiskRecord, DiskUse, Placement};
 use crate::snapshot::{
-    Moment, SnapshotDiff, SnapshotList, SnapshotRecord, SnapshotStage, SnapshotStatus, SnapshotView,
+    Moment, SnapshotDiff, SnapshotList, SnapshotRecord, SnapshotStage, SnapshotStatus,
+    SnapshotView, SnapshotsSpace,
 };
 
 /// How long requests that are under way may keep a snapshot from being made: those that come meanwhile wait.
@@ -108,20 +109,33 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::create_snapshot`].
     pub fn snapshots(&self, fileset: Option<&str>) -> Result<Vec<SnapshotStatus>> {
-        self.alone("`forebay snapshot`")?;
-        let names = match fileset {
-            Some(name) => vec![name.to_owned()],
-            None => {
-                let filesets = self.filesets().into_iter();
-                filesets.map(|(_, name)| shown_name(&name).to_owned()).collect()
-            }
-        };
         let mut all = Vec::new();
-        for name in names {
+        for name in self.names_of(fileset)? {
             let list = self.partition_with_snapshots(&name)?.sharing().list();
             all.extend(list.into_iter().map(|(_, record)| status(&name, record)));
         }
         Ok(all)
+    }
+
+    /// What deleting snapshots would give back, of a fileset or of all; those without snapshots are omitted.
+    ///
+    /// # Errors
+    /// As [`Namespace::create_snapshot`].
+    pub fn space_of_snapshots(&self, fileset: Option<&str>) -> Result<Vec<SnapshotsSpace>> {
+        let mut all = Vec::new();
+        for name in self.names_of(fileset)? {
+            let partition = self.partition_with_snapshots(&name)?;
+            if !partition.sharing().list().is_empty() {
+                all.push(partition.space_of_snapshots(&name)?);
+            }
+        }
+        Ok(all)
+    }
+
+    fn names_of(&self, fileset: Option<&str>) -> Result<Vec<String>> {
+        self.alone("`forebay snapshot`")?;
+        let all = || self.filesets().into_iter().map(|(_, name)| shown_name(&name).to_owned());
+        Ok(fileset.map_or_else(|| all().collect(), |name| vec![name.to_owned()]))
     }
 
     /// What changed in a fileset from a snapshot to another one, or until now; at most `most` changes are told.

@@ -91,6 +91,42 @@ pub struct SnapshotStatus {
     pub is_being_removed: bool,
 }
 
+/// What deleting snapshots would give back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Freed {
+    /// Objects that would be removed.
+    pub objects: u64,
+    /// Bytes that they take on their disks. Blocks that the disk shares with other files are counted, and would not be free.
+    pub bytes: u64,
+}
+
+impl Freed {
+    pub(crate) fn add(&mut self, other: Freed) {
+        self.objects += other.objects;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+/// What deleting one snapshot would give back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotSpace {
+    /// Its name.
+    pub name: String,
+    /// What would go if it alone were deleted.
+    pub freed: Freed,
+}
+
+/// What deleting the snapshots of a fileset would give back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotsSpace {
+    /// Name of the fileset; `/` for the root fileset.
+    pub fileset: String,
+    /// What would go if all were deleted: more than the sum, where several share what the fileset no longer has.
+    pub all: Freed,
+    /// Each of them, the oldest first.
+    pub snapshots: Vec<SnapshotSpace>,
+}
+
 /// Whether a snapshot can have that name.
 ///
 /// # Errors
@@ -150,16 +186,40 @@ impl KeptCopies {
     /// Entries that no snapshot needs; `below` gives the number of each snapshot and the bound of its objects.
     pub fn unneeded(&self, below: &BTreeMap<u64, u64>) -> Vec<(ObjectId, u64, ObjectRef)> {
         let mut unneeded = Vec::new();
+        self.each(below, |entry, having| {
+            if having.next().is_none() {
+                unneeded.push(entry);
+            }
+        });
+        unneeded
+    }
+
+    /// Copies that one snapshot alone needs, with its number.
+    pub fn needed_by_one(&self, below: &BTreeMap<u64, u64>) -> Vec<(u64, ObjectRef)> {
+        let mut found = Vec::new();
+        self.each(below, |(_, _, copy), having| {
+            if let (Some(first), None) = (having.next(), having.next()) {
+                found.push((first, copy));
+            }
+        });
+        found
+    }
+
+    /// Visits each entry with the snapshots that need it.
+    fn each(
+        &self,
+        below: &BTreeMap<u64, u64>,
+        mut visit: impl FnMut((ObjectId, u64, ObjectRef), &mut dyn Iterator<Item = u64>),
+    ) {
         let mut before: Option<(ObjectId, u64)> = None;
         for ((object, through), copy) in &self.0 {
             let after = before.filter(|(other, _)| other == object).map_or(0, |(_, last)| last + 1);
-            let mut having = below.range(after..=*through);
-            if !having.any(|(_, below)| object.local() < *below) {
-                unneeded.push((*object, *through, *copy));
-            }
+            let range = below.range(after..=*through);
+            let mut having =
+                range.filter(|(_, below)| object.local() < **below).map(|(number, _)| *number);
+            visit((*object, *through, *copy), &mut having);
             before = Some((*object, *through));
         }
-        unneeded
     }
 }
 
@@ -202,6 +262,12 @@ mod tests {
         assert_eq!(unneeded(&[(4, 9)]), [2]);
         // Snapshot 1 was made before the object.
         assert_eq!(unneeded(&[(1, 5), (3, 12)]), [2]);
+        let of_one = |below: &[(u64, u64)]| {
+            let found = kept.needed_by_one(&below.iter().copied().collect());
+            found.into_iter().map(|(snapshot, at)| (snapshot, at.id.local())).collect::<Vec<_>>()
+        };
+        assert_eq!(of_one(&[(1, 9), (2, 9), (3, 12)]), [(3, 40)]);
+        assert_eq!(of_one(&[(1, 9), (4, 9)]), [(1, 20), (4, 40)]);
         assert_eq!(unneeded(&[]), [2, 4]);
     }
 

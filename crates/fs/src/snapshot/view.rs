@@ -82,6 +82,8 @@ struct Known {
     hash_key: HashKey,
     /// Records of this epoch or before may not agree with their objects.
     suspect: Epoch,
+    /// Objects with lower numbers were there at the moment of the snapshot.
+    below: u64,
 }
 
 /// An open file of a snapshot.
@@ -148,7 +150,10 @@ impl SnapshotView {
         }
         let superblock = read_superblock(&*self.store()?)?;
         let (hash_key, suspect) = (HashKey(superblock.hash_key), superblock.crashed_epoch);
-        Ok(self.known.get_or_init(|| Known { hash_key, suspect }))
+        let mut list = self.partition.sharing().list().into_iter();
+        let found = list.find(|(number, _)| *number == self.number);
+        let below = found.map(|(_, record)| record.below).ok_or(FsError::Stale)?;
+        Ok(self.known.get_or_init(|| Known { hash_key, suspect, below }))
     }
 
     /// The number that an inode has in the fileset.
@@ -167,9 +172,12 @@ impl SnapshotView {
 
     fn attributes_of(&self, ino: Ino, mut record: InodeRecord) -> Result<Attributes> {
         if let Some(at) = record.layout.object() {
+            let known = self.known()?;
             let (_reading, _) = self.partition.sharing().begin_reading();
             let found_at = self.partition.resolve(at, self.number)?;
-            if found_at != at || record.epoch <= self.known()?.suspect {
+            // A copy that was made later, before the first write, is what the record says: its own times may be others.
+            let was_written = found_at != at && found_at.id.local() < known.below;
+            if was_written || record.epoch <= known.suspect {
                 // It was being written at the moment of the snapshot, or a crash came after its record.
                 let found = self.partition.objects_of_all().attributes(found_at)?;
                 let found = found.unwrap_or_default();

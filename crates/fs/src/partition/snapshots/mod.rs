@@ -6,6 +6,7 @@
 
 mod making;
 mod removal;
+mod space;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -80,9 +80,27 @@ impl Partition {
         store: &dyn Store,
         kept: &KeptCopies,
     ) -> Result<u64> {
+        let mut removed = 0;
+        self.without_newer(number, store, kept, &mut |at, has_older| {
+            if !has_older {
+                self.shared.objects.remove_now(Removal { at, bytes: 0 });
+                removed += 1;
+            }
+        })?;
+        Ok(removed)
+    }
+
+    /// Visits the objects that a snapshot refers to, without copies, and neither the next newer one nor the fileset does; with
+    /// whether the next older one has it.
+    pub(super) fn without_newer(
+        &self,
+        number: u64,
+        store: &dyn Store,
+        kept: &KeptCopies,
+        visit: &mut dyn FnMut(ObjectRef, bool),
+    ) -> Result<()> {
         let (older, newer) = self.neighbours(number)?;
         let (mut from, to) = key::prefix_range(&[key::INODE]);
-        let mut removed = 0;
         loop {
             let rows = store.scan(&from, &to, CHUNK)?;
             let own = own_objects(&rows, number, kept)?;
@@ -100,13 +118,12 @@ impl Partition {
                 let has_older = older.as_ref().is_some_and(|(beside, _)| {
                     older_at == Some(*at) && kept.resolve(*at, *beside) == *at
                 });
-                if !has_older && newer_at != Some(*at) {
-                    self.shared.objects.remove_now(Removal { at: *at, bytes: 0 });
-                    removed += 1;
+                if newer_at != Some(*at) {
+                    visit(*at, has_older);
                 }
             }
             let Some((last, _)) = rows.last().filter(|_| rows.len() == CHUNK) else {
-                return Ok(removed);
+                return Ok(());
             };
             from.clone_from(last);
             from.push(0);
