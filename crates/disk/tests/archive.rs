@@ -157,7 +157,6 @@ fn another_object_under_the_name_is_refused_and_a_missing_one_is_named() {
     let name = name_in(&bucket);
     let one = bucket.get(&name, None).unwrap();
     write(&disk, number(2), &[(0, b"two".to_vec())], 3).unwrap();
-    bucket.change(&name.replace("0001", "0001"), |bytes| bytes.clone_from(&one));
     let other = bucket.names().into_iter().map(|(name, _)| name).find(|it| it.starts_with("objects/") && *it != name);
     bucket.change(&other.unwrap(), |bytes| bytes.clone_from(&one));
     let why = read(&disk, number(2)).unwrap_err().to_string();
@@ -250,7 +249,8 @@ fn a_directory_holds_what_was_put_and_forgets_what_was_interrupted() {
     let uploads = || std::fs::read_dir(path.join("uploads")).unwrap().count();
     assert_eq!(uploads(), 1);
     let again = open();
-    assert_eq!((uploads(), read(&again, number(1)).unwrap()), (0, content));
+    assert_eq!(read(&again, number(1)).unwrap(), content);
+    assert_eq!(uploads(), 0);
     // As if it were not mounted.
     std::fs::rename(&path, folder.path().join("away")).unwrap();
     assert!(matches!(read(&again, number(1)), Err(DiskError::Away { .. })));

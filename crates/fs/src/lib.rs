@@ -68,7 +68,7 @@ pub use growth::Growth;
 pub use locks::LockRequest;
 pub use namespace::metrics;
 pub use namespace::{
-    Background, Cluster, HandOver, Interruption, KernelCache, LostDisk, LostFile, Namespace,
+    Background, Cluster, FilePlace, HandOver, Interruption, KernelCache, LostDisk, LostFile, Migrated, Namespace,
     NewDisk, Parts, UnreachableFile, Whose,
 };
 pub use native::NewFileset;

@@ -211,7 +211,9 @@ impl Objects {
         if !self.has_near(pool) {
             return self.make_named(|of| of.pool() == pool, number);
         }
-        let on_any = || self.make_fresh(|of| of.pool() == pool && of.space.takes_objects());
+        let on_any = || {
+            self.make_fresh(|of| of.pool() == pool && !of.is_archive() && of.space.takes_objects())
+        };
         let live = self.stock.take(pool.place()).map_or_else(on_any, Ok)?;
         number_fresh(live, number()?)
     }
@@ -221,6 +223,18 @@ impl Objects {
     /// # Errors
     /// As [`Objects::take_fresh`].
     pub(crate) fn make_for_copy(
+        &self,
+        suits: impl Fn(&FsDisk) -> bool,
+        number: impl Fn() -> Result<ObjectId>,
+    ) -> Result<Arc<LiveObject>> {
+        self.make_for_move(|of| !of.is_archive() && suits(of), number)
+    }
+
+    /// As [`Objects::make_for_copy`], also in an archive.
+    ///
+    /// # Errors
+    /// As [`Objects::take_fresh`].
+    pub(crate) fn make_for_move(
         &self,
         suits: impl Fn(&FsDisk) -> bool,
         number: impl Fn() -> Result<ObjectId>,
@@ -235,7 +249,12 @@ impl Objects {
     }
 
     fn has_near(&self, pool: Pool) -> bool {
-        self.disks.all().any(|disk| disk.is_near && disk.pool() == pool)
+        self.disks.all().any(|disk| disk.is_near && !disk.is_archive() && disk.pool() == pool)
+    }
+
+    /// Whether a disk is an archive.
+    pub(crate) fn is_archive(&self, disk: DiskId) -> bool {
+        self.disk(disk).is_ok_and(FsDisk::is_archive)
     }
 
     /// Whether a disk is one of this node.
@@ -273,7 +292,7 @@ impl Objects {
         number: impl Fn() -> Result<ObjectId>,
     ) -> Result<Arc<LiveObject>> {
         self.make_on(
-            |of| of.space.takes_objects() && suits(of),
+            |of| !of.is_archive() && of.space.takes_objects() && suits(of),
             |FsDisk { id: disk, disk: place, .. }| {
                 let at = ObjectRef { disk: *disk, id: number()? };
                 let made = self.observe(*disk, place.create_named(at.id));
@@ -345,6 +364,19 @@ impl Objects {
     /// [`FsError::Io`], also if the object is missing.
     pub fn open(&self, at: ObjectRef) -> Result<Arc<LiveObject>> {
         let object = self.observe(at.disk, self.disk(at.disk)?.disk.open(at.id))?;
+        self.adopt(at, object, true)
+    }
+
+    /// Opens an object for reading alone, also one of an archive.
+    ///
+    /// # Errors
+    /// As [`Objects::open`].
+    pub(crate) fn open_to_read(&self, at: ObjectRef) -> Result<Arc<LiveObject>> {
+        let of = self.disk(at.disk)?;
+        if !of.is_archive() {
+            return self.open(at);
+        }
+        let object = self.observe(at.disk, of.disk.read_archived(at.id))?;
         self.adopt(at, object, true)
     }
 
@@ -532,7 +564,9 @@ impl Objects {
                 let missing = self.stock.missing(place);
                 next = next.or(Next::after(missing));
                 for _ in 0..missing {
-                    let suits = |of: &FsDisk| of.pool() == pool && !of.space.is_short();
+                    let suits = |of: &FsDisk| {
+                        of.pool() == pool && !of.is_archive() && !of.space.is_short()
+                    };
                     let Ok(live) = self.make_fresh(suits) else {
                         next = Next::Refused;
                         break;
@@ -623,7 +657,8 @@ impl Objects {
 
     /// Whether an object of a fileset could not be removed.
     pub fn has_left_behind(&self, fileset: FilesetId) -> bool {
-        self.left_behind.lock().contains(&fileset)
+        let removes_later = |disk: &FsDisk| disk.is_expected() && disk.disk.has_removals(fileset);
+        self.left_behind.lock().contains(&fileset) || self.disks.all().any(removes_later)
     }
 
     /// All objects of a fileset that belong to nothing are removed.

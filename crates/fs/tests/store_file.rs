@@ -71,6 +71,7 @@ impl Scene {
         let mut how = Options {
             repair,
             records_lost: false,
+            archives: forebay_fs::fsck::Archives::Trusted,
             stores: None,
             fileset: None,
             disks: None,

@@ -46,8 +46,8 @@ pub const LABEL: &str = "forebay-disk.toml";
 const OBJECTS: &str = "objects/";
 /// How long the thread that removes objects waits for a store that does not answer, before it tries again.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(2);
-/// How long a sync waits for removals that are under way.
-const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a sync waits for removals that make no progress.
+const REMOVAL_PATIENCE_SECONDS: u32 = 5;
 
 /// A disk in an object store.
 pub struct ArchiveDisk(Arc<Archive>);
@@ -60,6 +60,8 @@ pub(crate) struct Archive {
     identity: u128,
     /// The label was found in the store.
     is_verified: AtomicBool,
+    /// Interrupted uploads of an earlier process were removed.
+    is_cleared: Mutex<bool>,
     /// Why the store does not answer, since it last did not.
     away: Mutex<Option<String>>,
     /// Objects that are being written, by their numbers.
@@ -145,6 +147,14 @@ impl Archive {
         }
         *self.away.lock() = None;
         self.is_verified.store(true, Ordering::Release);
+        // Nothing is uploaded before the label was seen.
+        let mut is_cleared = self.is_cleared.lock();
+        if !std::mem::replace(&mut *is_cleared, true)
+            && let Err(error) = self.bucket.clear_uploads()
+        {
+            let location = &self.location;
+            tracing::warn!(archive = location, %error, "interrupted uploads were not removed");
+        }
         Ok(())
     }
 
@@ -270,24 +280,18 @@ impl ArchiveDisk {
     #[must_use]
     pub fn open(bucket: Box<dyn Bucket>, label: Label, location: &str) -> ArchiveDisk {
         let identity = format::identity(&label.file_system, &label.disk);
-        let archive = Arc::new(Archive {
+        ArchiveDisk(Arc::new(Archive {
             bucket,
             label,
             location: location.to_owned(),
             identity,
             is_verified: AtomicBool::new(false),
+            is_cleared: Mutex::new(false),
             away: Mutex::default(),
             uploads: Mutex::default(),
             removals: Mutex::default(),
             removed: Condvar::new(),
-        });
-        let found = archive.look_at_label();
-        if found.is_ok()
-            && let Err(error) = archive.bucket.clear_uploads()
-        {
-            tracing::warn!(archive = archive.location, %error, "interrupted uploads were not removed");
-        }
-        ArchiveDisk(archive)
+        }))
     }
 }
 
@@ -352,9 +356,8 @@ impl Disk for ArchiveDisk {
     /// Waits a little for removals that are under way. What was published is durable already.
     fn sync(&self) -> Result<()> {
         let mut removals = self.0.removals.lock();
-        let mut patience = REMOVAL_PATIENCE / REMOVAL_PAUSE.as_secs().max(1) as u32;
+        let mut patience = REMOVAL_PATIENCE_SECONDS;
         let step = Duration::from_secs(1);
-        patience = patience.max(1);
         while removals.at_work && !removals.queue.is_empty() && patience > 0 {
             let before = removals.queue.len();
             self.0.removed.wait_for(&mut removals, step);

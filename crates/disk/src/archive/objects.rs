@@ -22,6 +22,8 @@ use super::bucket::{Bucket, BucketError, Part, Result, Tail};
 const SHORT: Duration = Duration::from_secs(20);
 /// The same for one that moves a part of an object.
 const LONG: Duration = Duration::from_secs(180);
+/// Bytes of a request that count as few.
+const SMALL: u64 = 1 << 20;
 /// What the names of uploads begin with that are under way.
 const UPLOADS: &str = "uploads/";
 
@@ -92,8 +94,9 @@ impl<S: ObjectStore + MultipartStore> Inner<S> {
 
     fn get(&self, name: &str, range: Option<GetRange>) -> Result<(Bytes, u64)> {
         let path = self.path(name);
+        let is_large = matches!(&range, Some(GetRange::Bounded(range)) if range.end - range.start > SMALL);
         let options = GetOptions { range, ..GetOptions::default() };
-        self.run(LONG, async {
+        self.run(if is_large { LONG } else { SHORT }, async {
             let found = self.store.get_opts(&path, options).await?;
             let size = found.meta.size;
             Ok((found.bytes().await?, size))
@@ -102,8 +105,9 @@ impl<S: ObjectStore + MultipartStore> Inner<S> {
 
     fn put(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let path = self.path(name);
+        let limit = if bytes.len() as u64 > SMALL { LONG } else { SHORT };
         let bytes = Bytes::copy_from_slice(bytes);
-        self.run(LONG, async { self.store.put(&path, bytes.into()).await.map(drop) })
+        self.run(limit, async { self.store.put(&path, bytes.into()).await.map(drop) })
     }
 
     fn remove(&self, name: &str) -> Result<()> {

@@ -137,6 +137,7 @@ impl Namespace {
                 "too many disks were added since the mount: mount the file system again".to_owned(),
             ));
         }
+        self.check_mixture(&new.pool, disk.is_archive(), None)?;
         let pool = self.shared.objects.pools.named(&new.pool)?;
         let wanted = DiskRecord {
             pool: new.pool.clone(),
@@ -146,7 +147,9 @@ impl Namespace {
         let record = self.root()?.add_disk_like(&wanted)?;
         self.shared.fail_points.reach("disk.added")?;
         let found = FsDisk::new(&record, disk, true, pool);
-        found.space.begin_reserve(&*found.disk, self.shared.settings.disk_reserve.0);
+        if !found.is_archive() {
+            found.space.begin_reserve(&*found.disk, self.shared.settings.disk_reserve.0);
+        }
         self.disks.write().push(record.clone());
         self.shared.objects.add_disk(found);
         tracing::info!(
@@ -169,6 +172,8 @@ impl Namespace {
         let record = self.disk_named(which)?;
         if let Some(pool) = pool {
             check_name("pool", pool)?;
+            let is_archive = self.shared.objects.is_archive(record.id);
+            self.check_mixture(pool, is_archive, Some(record.id))?;
             self.shared.objects.pools.named(pool)?;
             if pool != record.pool && record.used == DiskUse::Normal {
                 self.check_pool_without(&record, "move it to another pool")?;
@@ -287,6 +292,11 @@ impl Namespace {
                  the pools"
             )));
         }
+        if self.archive_pools().contains(pool) {
+            return Err(FsError::Refused(format!(
+                "pool \"{pool}\" is made of archives, which do not fill up: there is nothing to even out"
+            )));
+        }
         let work = Work::Rebalance { pool: pool.to_owned() };
         if let Some(number) = self.unfinished_task(&work) {
             return Err(FsError::Refused(format!("task {number} does that already")));
@@ -324,6 +334,15 @@ impl Namespace {
         }
         // Whatever was moved is durable before the disk that had it goes.
         self.sync_all()?;
+        let removes = |fileset: &Arc<super::Fileset>| {
+            let disk = self.shared.objects.disk(record.id);
+            disk.is_ok_and(|disk| !was_lost && disk.disk.has_removals(fileset.id))
+        };
+        if self.catalogue.list().iter().any(removes) {
+            return Err(FsError::Refused(format!(
+                "disk {name} cannot be taken away yet: objects are still being removed from it; try again"
+            )));
+        }
         let number = self.unfinished_task(&Work::Drain { disk: record.uuid.clone(), to: None });
         let mut changes = BTreeMap::new();
         if let Some((number, ended)) = number.and_then(|number| self.task_as_done(number)) {
@@ -431,7 +450,7 @@ impl Namespace {
                 "fileset \"{name}\" is native: its files lie on one disk, whatever its pool"
             )));
         }
-        self.check_pool(pool)?;
+        self.check_pool_of_files(pool)?;
         pool.clone_into(&mut settings.pool);
         fileset.set_settings(settings.clone());
         if let Some(Owner::Local(partition)) =
@@ -461,6 +480,65 @@ impl Namespace {
             "pool \"{pool}\" has no disk that takes new files; choose from {}, or add a disk to it first",
             pools.join(", ")
         )))
+    }
+
+    /// As [`Namespace::check_pool`], for new files, which must not begin in an archive.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`].
+    pub(super) fn check_pool_of_files(&self, pool: &str) -> Result<()> {
+        self.check_pool(pool)?;
+        if self.archive_pools().contains(pool) {
+            return Err(FsError::Refused(format!(
+                "pool \"{pool}\" is made of archives, where no new file can lie: choose another pool, and move files there \
+                 with a policy or `forebay migrate`"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Pools made of archives.
+    pub(super) fn archive_pools(&self) -> HashSet<String> {
+        let disks = self.disks.read();
+        let archives = disks.iter().filter(|disk| {
+            disk.used != DiskUse::Removed && self.shared.objects.is_archive(disk.id)
+        });
+        archives.map(|disk| disk.pool.clone()).collect()
+    }
+
+    /// Refuses a pool that would have archives and other disks: new files lie on any disk of their pool.
+    fn check_mixture(
+        &self,
+        pool: &str,
+        is_archive: bool,
+        except: Option<forebay_base::DiskId>,
+    ) -> Result<()> {
+        let disks = self.disks.read();
+        let differs = |disk: &&DiskRecord| {
+            disk.pool == pool
+                && disk.used != DiskUse::Removed
+                && Some(disk.id) != except
+                && self.shared.objects.is_archive(disk.id) != is_archive
+        };
+        let uses = |fileset: &Arc<super::Fileset>| {
+            let settings = fileset.settings();
+            settings.placement != Placement::Native && settings.pool == pool
+        };
+        let other = disks.iter().find(differs);
+        if let Some(other) = other {
+            return Err(FsError::Refused(format!(
+                "pool \"{pool}\" has the disk {}: a pool is made of archives, or of other disks; choose another name with \
+                 --pool",
+                other.location
+            )));
+        }
+        if is_archive && self.catalogue.list().iter().any(uses) {
+            return Err(FsError::Refused(format!(
+                "filesets have pool \"{pool}\" for their new files, which cannot lie in an archive: choose another name \
+                 with --pool, such as archive"
+            )));
+        }
+        Ok(())
     }
 
     /// Makes sure that every fileset has a disk for its new files without one of them.

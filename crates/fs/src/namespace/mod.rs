@@ -29,6 +29,7 @@ mod node_directories;
 mod operations;
 mod policy;
 pub(crate) mod quota;
+mod recalls;
 mod report;
 mod rest;
 mod snapshots;
@@ -55,8 +56,10 @@ pub use self::disks::{LostDisk, LostFile, NewDisk};
 pub(crate) use self::handover::ANSWER_TIME;
 pub use self::handover::HandOver;
 pub use self::locks::Interruption;
+pub use self::recalls::{FilePlace, Migrated};
 use self::locks::LockTables;
 pub use self::report::UnreachableFile;
+use self::recalls::Recalls;
 use self::snapshots::Views;
 use self::tasks::Tasks;
 use crate::cache::InodeCache;
@@ -119,6 +122,7 @@ pub struct Namespace {
     binder: OnceLock<Box<dyn Fn() + Send + Sync>>,
     locks: LockTables,
     tasks: Tasks,
+    recalls: Recalls,
     /// Snapshots that were looked at.
     views: Views,
     /// The cluster that it is a member of, if any.
@@ -289,6 +293,7 @@ impl Namespace {
             binder: OnceLock::new(),
             locks: LockTables::default(),
             tasks: Tasks::default(),
+            recalls: Recalls::default(),
             views: Views::default(),
             cluster,
         })
@@ -576,7 +581,8 @@ impl Namespace {
     /// [`FsError::Io`].
     pub fn statistics(&self) -> Result<Statistics> {
         let mut all = Statistics::default();
-        for (id, disk) in self.shared.objects.numbered_disks() {
+        let near = self.shared.objects.numbered_disks().filter(|(_, disk)| !disk.is_archive());
+        for (id, disk) in near {
             let one = match self.shared.objects.observe(id, disk.disk.capacity()) {
                 Err(FsError::Absent(_) | FsError::Away { .. }) => continue,
                 one => one?,
@@ -625,6 +631,12 @@ impl Namespace {
             found
         };
         self.shared.objects.disks.all().filter(|disk| wanted(disk)).map(status).collect()
+    }
+
+    /// Whether files may lie in an archive.
+    #[must_use]
+    pub fn has_archives(&self) -> bool {
+        self.shared.objects.disks.all().any(FsDisk::is_archive)
     }
 
     // --- what the kernel may hold although it changed ---

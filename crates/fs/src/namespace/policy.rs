@@ -109,7 +109,8 @@ impl Namespace {
         let pools: HashMap<DiskId, String> =
             records.iter().map(|disk| (disk.id, disk.pool.clone())).collect();
         let mut fills = Vec::new();
-        for disk in self.shared.objects.disks.all().filter(|disk| disk.takes_new()) {
+        let filling = |disk: &&FsDisk| disk.takes_new() && !disk.is_archive();
+        for disk in self.shared.objects.disks.all().filter(filling) {
             let capacity = self.shared.objects.observe(disk.id, disk.disk.capacity())?;
             fills.push(Fill {
                 disk: disk.id,
@@ -117,7 +118,9 @@ impl Namespace {
                 used_bytes: capacity.total_bytes.saturating_sub(capacity.available_bytes),
             });
         }
-        let mut picker = Picker::new(policy, &pools, &fills, self.shared.clock.now());
+        let archives = self.archive_pools();
+        let now = self.shared.clock.now();
+        let mut picker = Picker::new(policy, &pools, (&fills, &archives), now);
         for fileset in self.catalogue.list() {
             let settings = fileset.settings();
             if settings.placement != Placement::Native {

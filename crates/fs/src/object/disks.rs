@@ -172,6 +172,11 @@ impl FsDisk {
         fence(Ordering::SeqCst);
     }
 
+    /// Whether its objects are packed elsewhere, and copied here before they are used.
+    pub(crate) fn is_archive(&self) -> bool {
+        self.disk.is_archive()
+    }
+
     /// Whether new objects may be made on it.
     pub(crate) fn takes_new(&self) -> bool {
         self.used.load(Ordering::SeqCst) == NORMAL

@@ -38,7 +38,7 @@ impl Objects {
 
     /// Looks how much is left on each disk, unless that was just done.
     pub(crate) fn look_at_space(&self) {
-        for disk in self.disks.all() {
+        for disk in self.disks.all().filter(|disk| !disk.is_archive()) {
             disk.space.look(&*disk.disk, self.time());
         }
         self.note_pressure();
@@ -54,14 +54,14 @@ impl Objects {
 
     /// Begins to keep `bytes` aside on each disk.
     pub(crate) fn begin_reserves(&self, bytes: u64) {
-        for disk in self.disks.all().filter(|disk| disk.is_near) {
+        for disk in self.disks.all().filter(|disk| disk.is_near && !disk.is_archive()) {
             disk.space.begin_reserve(&*disk.disk, bytes);
         }
     }
 
     /// Fills up what was given away of the reserves.
     pub(crate) fn restore_reserves(&self) {
-        for disk in self.disks.all() {
+        for disk in self.disks.all().filter(|disk| !disk.is_archive()) {
             if disk.space.restore_reserve(&*disk.disk) && disk.space.is_short() {
                 disk.space.look_now(&*disk.disk, self.time());
             }

@@ -13,6 +13,7 @@ mod moving;
 pub(crate) mod ops;
 pub(crate) mod quota;
 pub mod recovery;
+mod recall;
 pub(crate) mod relocate;
 pub(crate) mod shortage;
 pub(crate) mod snapshots;

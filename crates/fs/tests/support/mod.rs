@@ -359,9 +359,20 @@ pub fn fsck_of(
     repair: fsck::Repair,
     records_lost: bool,
 ) -> fsck::Report {
+    fsck_with(stores, disks, (repair, records_lost), fsck::Archives::Trusted)
+}
+
+/// As [`fsck_of`]; `archives` says whether archives are asked.
+pub fn fsck_with(
+    stores: &WholeStores,
+    disks: &[fsck::NamedDisk],
+    (repair, records_lost): (fsck::Repair, bool),
+    archives: fsck::Archives,
+) -> fsck::Report {
     let mut options = fsck::Options {
         repair,
         records_lost,
+        archives,
         fileset: None,
         disks: None,
         stores: Some(stores),
