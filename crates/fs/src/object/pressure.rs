@@ -19,7 +19,10 @@ impl Objects {
 
     /// How urgently the bytes are wanted that an object is about to give up.
     pub(crate) fn urgency_with(&self, removal: Removal) -> Urgency {
-        let Ok(disk) = self.disk(removal.at.disk) else { return Urgency::None };
+        // An archive does not fill up.
+        let Some(disk) = self.disk(removal.at.disk).ok().filter(|disk| !disk.is_archive()) else {
+            return Urgency::None;
+        };
         let urgency = disk.space.urgency_with(removal.bytes, &*disk.disk, self.time());
         self.note_pressure();
         urgency
