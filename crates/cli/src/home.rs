@@ -314,11 +314,7 @@ fn damaged_store(root: &Path, error: FsError) -> anyhow::Error {
     }
 }
 
-fn open_disk(
-    root: &Path,
-    superblock: &Superblock,
-    record: &DiskRecord,
-) -> Result<Arc<dyn Disk>> {
+fn open_disk(root: &Path, superblock: &Superblock, record: &DiskRecord) -> Result<Arc<dyn Disk>> {
     let label = Label { file_system: superblock.uuid.clone(), disk: record.uuid.clone() };
     if archive::is_archive(&record.location) {
         return Ok(Arc::new(archive::open(root, &record.location, label)?));

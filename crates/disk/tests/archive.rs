@@ -36,7 +36,12 @@ fn name_in(bucket: &MemoryBucket) -> String {
 }
 
 /// Writes an object with a hole after each piece.
-fn write(disk: &ArchiveDisk, id: ObjectId, pieces: &[(u64, Vec<u8>)], size: u64) -> forebay_disk::Result<Arc<dyn Object>> {
+fn write(
+    disk: &ArchiveDisk,
+    id: ObjectId,
+    pieces: &[(u64, Vec<u8>)],
+    size: u64,
+) -> forebay_disk::Result<Arc<dyn Object>> {
     let object = disk.create(id)?;
     for (offset, bytes) in pieces {
         assert_eq!(object.write_at(*offset, bytes)?, bytes.len());
@@ -136,7 +141,11 @@ fn no_damaged_byte_is_ever_served() {
         let at = random.random_range(0..whole.len());
         bucket.change(&name, |bytes| {
             bytes.clone_from(&whole);
-            if round % 4 == 0 { bytes.truncate(at) } else { bytes[at] ^= 1 << random.random_range(0..8) }
+            if round % 4 == 0 {
+                bytes.truncate(at)
+            } else {
+                bytes[at] ^= 1 << random.random_range(0..8)
+            }
         });
         match read(&disk, number(1)) {
             Err(DiskError::Io(why)) => assert!(why.contains(&name), "{why}"),
@@ -157,7 +166,11 @@ fn another_object_under_the_name_is_refused_and_a_missing_one_is_named() {
     let name = name_in(&bucket);
     let one = bucket.get(&name, None).unwrap();
     write(&disk, number(2), &[(0, b"two".to_vec())], 3).unwrap();
-    let other = bucket.names().into_iter().map(|(name, _)| name).find(|it| it.starts_with("objects/") && *it != name);
+    let other = bucket
+        .names()
+        .into_iter()
+        .map(|(name, _)| name)
+        .find(|it| it.starts_with("objects/") && *it != name);
     bucket.change(&other.unwrap(), |bytes| bytes.clone_from(&one));
     let why = read(&disk, number(2)).unwrap_err().to_string();
     assert!(why.contains("another object"), "{why}");

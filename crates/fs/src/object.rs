@@ -21,6 +21,7 @@ use crate::record::ObjectRef;
 use crate::stock::{Next, Stock};
 use crate::writeset::Removal;
 
+mod archived;
 mod disks;
 mod live;
 mod pressure;
@@ -230,19 +231,6 @@ impl Objects {
         self.make_for_move(|of| !of.is_archive() && suits(of), number)
     }
 
-    /// As [`Objects::make_for_copy`], also in an archive.
-    ///
-    /// # Errors
-    /// As [`Objects::take_fresh`].
-    pub(crate) fn make_for_move(
-        &self,
-        suits: impl Fn(&FsDisk) -> bool,
-        number: impl Fn() -> Result<ObjectId>,
-    ) -> Result<Arc<LiveObject>> {
-        let live = self.make_fresh(|of| of.space.takes_objects() && suits(of))?;
-        number_fresh(live, number()?)
-    }
-
     /// The number of a copy that is about to be made; never 0.
     pub(crate) fn next_copy(&self) -> u64 {
         self.copies.fetch_add(1, Ordering::Relaxed) + 1
@@ -250,11 +238,6 @@ impl Objects {
 
     fn has_near(&self, pool: Pool) -> bool {
         self.disks.all().any(|disk| disk.is_near && !disk.is_archive() && disk.pool() == pool)
-    }
-
-    /// Whether a disk is an archive.
-    pub(crate) fn is_archive(&self, disk: DiskId) -> bool {
-        self.disk(disk).is_ok_and(FsDisk::is_archive)
     }
 
     /// Whether a disk is one of this node.
@@ -364,19 +347,6 @@ impl Objects {
     /// [`FsError::Io`], also if the object is missing.
     pub fn open(&self, at: ObjectRef) -> Result<Arc<LiveObject>> {
         let object = self.observe(at.disk, self.disk(at.disk)?.disk.open(at.id))?;
-        self.adopt(at, object, true)
-    }
-
-    /// Opens an object for reading alone, also one of an archive.
-    ///
-    /// # Errors
-    /// As [`Objects::open`].
-    pub(crate) fn open_to_read(&self, at: ObjectRef) -> Result<Arc<LiveObject>> {
-        let of = self.disk(at.disk)?;
-        if !of.is_archive() {
-            return self.open(at);
-        }
-        let object = self.observe(at.disk, of.disk.read_archived(at.id))?;
         self.adopt(at, object, true)
     }
 
@@ -564,9 +534,8 @@ impl Objects {
                 let missing = self.stock.missing(place);
                 next = next.or(Next::after(missing));
                 for _ in 0..missing {
-                    let suits = |of: &FsDisk| {
-                        of.pool() == pool && !of.is_archive() && !of.space.is_short()
-                    };
+                    let suits =
+                        |of: &FsDisk| of.pool() == pool && !of.is_archive() && !of.space.is_short();
                     let Ok(live) = self.make_fresh(suits) else {
                         next = Next::Refused;
                         break;

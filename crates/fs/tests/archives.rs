@@ -257,13 +257,21 @@ fn an_archive_that_does_not_answer_gives_an_error_that_names_it_and_works_again_
     fs.write_file(ino, 0, b"content");
     archive(&fs, ino);
     cold.bucket.set_away(true);
-    let Err(FsError::Io(why)) = fs.open_file(ino, READ, support::ROOT) else { panic!("it was opened") };
-    assert!(why.contains("bucket") && why.contains("objects/") && why.contains("away_timeout"), "{why}");
+    let Err(FsError::Io(why)) = fs.open_file(ino, READ, support::ROOT) else {
+        panic!("it was opened")
+    };
+    assert!(
+        why.contains("bucket") && why.contains("objects/") && why.contains("away_timeout"),
+        "{why}"
+    );
     assert_eq!(fs.attributes(ino).unwrap().size, 7);
     let other = fs.make_file(Ino::ROOT, "other");
     fs.write_file(other, 0, b"here");
     let failed = fs.migrate_files("archive", &[other]).unwrap();
-    assert!(matches!(&failed[..], [Migrated::Failed { reason }] if reason.contains("bucket")), "{failed:?}");
+    assert!(
+        matches!(&failed[..], [Migrated::Failed { reason }] if reason.contains("bucket")),
+        "{failed:?}"
+    );
     assert_eq!(fs.contents(other), b"here");
     cold.bucket.set_away(false);
     assert_eq!(fs.contents(ino), b"content");
@@ -328,9 +336,13 @@ fn a_damaged_or_missing_object_is_an_error_and_fsck_names_the_file() {
     let report = cold.fsck(Repair::Found);
     assert_eq!(report.outcome(), Outcome::Left);
     let named = |name: &str| {
-        report.findings.iter().any(|found| found.path.as_deref().is_some_and(|path| path.contains(name)))
+        report
+            .findings
+            .iter()
+            .any(|found| found.path.as_deref().is_some_and(|path| path.contains(name)))
     };
     // A byte within a frame shows when the file is read.
+    assert!(named("file-1") && named("file-2"));
     assert!(!named("file-0") && report.findings.len() == 2, "{:#?}", report.findings);
     let fs = cold.open();
     // To replace a file needs nothing of what was lost.
@@ -379,7 +391,8 @@ fn a_policy_archives_old_files_and_leaves_those_that_were_recalled() {
     fs.write_file(ino, 0, b"content");
     let then = SetTime::To(Timestamp::new(-7_700_000, 0));
     let (accessed, modified) = (Some(then), Some(then));
-    fs.set_attributes(ino, SetAttributes { accessed, modified, ..SetAttributes::default() }).unwrap();
+    fs.set_attributes(ino, SetAttributes { accessed, modified, ..SetAttributes::default() })
+        .unwrap();
     let young = fs.make_file(Ino::ROOT, "young");
     fs.write_file(young, 0, b"content");
     let rule = "[[migrate]]\nname = 'cold'\nfrom = 'default'\nto = 'archive'\nolder = '90 d'";
@@ -436,9 +449,23 @@ fn work(fs: &User, files: &BTreeMap<Ino, Vec<u8>>, dice: &mut Dice) {
 #[test]
 fn a_crash_between_any_two_steps_loses_nothing_and_leaves_nothing() {
     const POINTS: [&str; 17] = [
-        "move.copied", "move.synced", "move.turned", "recall.copied", "recall.turned", "archive.put", "archive.get",
-        "archive.remove", "disk.create", "disk.write", "disk.publish", "disk.sync", "disk.remove", "reclaim.removed",
-        "commit.published", "commit.stored", "recovery.swept",
+        "move.copied",
+        "move.synced",
+        "move.turned",
+        "recall.copied",
+        "recall.turned",
+        "archive.put",
+        "archive.get",
+        "archive.remove",
+        "disk.create",
+        "disk.write",
+        "disk.publish",
+        "disk.sync",
+        "disk.remove",
+        "reclaim.removed",
+        "commit.published",
+        "commit.stored",
+        "recovery.swept",
     ];
     let reached = AtomicU64::new(0);
     for (round, point) in POINTS.iter().cycle().take(POINTS.len() * 6).enumerate() {

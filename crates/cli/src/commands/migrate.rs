@@ -20,6 +20,8 @@ use crate::output::{Table, bytes, put_json};
 
 /// Files that are asked for at a time.
 const BATCH: usize = 64;
+/// Bytes of them, unless one file has more.
+const BATCH_BYTES: u64 = 256 << 20;
 /// Files that are listed of those that failed.
 const SHOWN_MAX: usize = 20;
 /// How long a batch may take.
@@ -101,7 +103,10 @@ fn mount_of(path: &Path) -> Result<(Mounted, Metadata)> {
     let named = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     let found = mounts::all().into_iter().rev().find(|mount| mount.device == named);
     let mount = found.with_context(|| {
-        format!("{} does not lie in a mounted Forebay file system, or in a native fileset", path.display())
+        format!(
+            "{} does not lie in a mounted Forebay file system, or in a native fileset",
+            path.display()
+        )
     })?;
     Ok((mount, about))
 }
@@ -152,7 +157,10 @@ fn in_batches(
     let mut home: Option<PathBuf> = None;
     walk(paths, |of, found| {
         let is_other = home.as_deref().is_some_and(|home| home != of);
-        if (is_other || batch.len() >= BATCH)
+        let sum: u64 = batch.iter().map(|file| file.bytes).sum();
+        let is_full = batch.len() >= BATCH || sum.saturating_add(found.bytes) > BATCH_BYTES;
+        if !batch.is_empty()
+            && (is_other || is_full)
             && let Some(home) = &home
         {
             take(home, std::mem::take(&mut batch))?;

@@ -44,7 +44,9 @@ pub fn normal(location: &str) -> Result<String> {
         return Ok(format!("file://{}", path.display()));
     }
     let Ok(Place::S3(place)) = location.parse::<Place>() else {
-        bail!("{location} is not the address of an archive: use s3://BUCKET/FOLDER or file:///DIRECTORY");
+        bail!(
+            "{location} is not the address of an archive: use s3://BUCKET/FOLDER or file:///DIRECTORY"
+        );
     };
     Ok(match place.folder.as_str() {
         "" => format!("s3://{}", place.bucket),
@@ -135,7 +137,8 @@ mod tests {
         let path = folder.path().join(S3_FILE);
         let text = "endpoint = 'http://127.0.0.1:9'\nregion = 'us-east-1'\naccess_key = 'a'\nsecret_key = 'b'\n";
         std::fs::write(&path, text).unwrap();
-        let set = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let set =
+            |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         set(0o644);
         assert!(access(folder.path()).unwrap_err().to_string().contains("chmod 600"));
         set(0o600);

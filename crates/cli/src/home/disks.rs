@@ -60,13 +60,7 @@ pub fn add(fs: &Namespace, root: &Path, path: &Path, pool: &str, group: &str) ->
     Ok(added?)
 }
 
-fn add_archive(
-    fs: &Namespace,
-    root: &Path,
-    address: &str,
-    pool: &str,
-    group: &str,
-) -> Result<()> {
+fn add_archive(fs: &Namespace, root: &Path, address: &str, pool: &str, group: &str) -> Result<()> {
     let location = archive::normal(address)?;
     let bucket = archive::bucket(root, &location)?;
     let file_system = fs.uuid();

@@ -64,7 +64,8 @@ impl Bucket for DirectoryBucket {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let unfinished = format!("{UPLOADS}/{}-{number}", std::process::id());
             let unfinished = self.path.join(unfinished);
-            let file = OpenOptions::new().write(true).create(true).truncate(true).open(&unfinished)?;
+            let file =
+                OpenOptions::new().write(true).create(true).truncate(true).open(&unfinished)?;
             Ok((file, unfinished))
         };
         match begun() {
@@ -128,7 +129,8 @@ impl Bucket for DirectoryBucket {
                 let entry = entry.map_err(|error| meaning(&error))?;
                 let file_name = entry.file_name();
                 let Some(own) = file_name.to_str() else { continue };
-                let name = if folder.is_empty() { own.to_owned() } else { format!("{folder}/{own}") };
+                let name =
+                    if folder.is_empty() { own.to_owned() } else { format!("{folder}/{own}") };
                 if name == UPLOADS || name == "lost+found" {
                     continue;
                 }

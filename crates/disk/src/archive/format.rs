@@ -154,10 +154,17 @@ impl Foot {
     ///
     /// # Errors
     /// Why it is not its foot.
-    pub fn decode(bytes: &[u8], total: u64, id: ObjectId, identity: u128) -> std::result::Result<Foot, String> {
+    pub fn decode(
+        bytes: &[u8],
+        total: u64,
+        id: ObjectId,
+        identity: u128,
+    ) -> std::result::Result<Foot, String> {
         let wrong = |what: &str| Err(what.to_owned());
         if bytes.len() != FOOT_BYTES || !bytes.ends_with(FOOT_MAGIC) {
-            return wrong("it does not end as an object of an archive does: it was cut off, or is something else");
+            return wrong(
+                "it does not end as an object of an archive does: it was cut off, or is something else",
+            );
         }
         let number = |at: usize| {
             let field = bytes.get(at..at + 8).and_then(|field| field.try_into().ok());
@@ -188,7 +195,8 @@ impl Foot {
         }
         let fits = foot.entries <= FRAMES_MAX
             && foot.index_at >= HEAD_BYTES as u64
-            && foot.index_at.checked_add(foot.entries * ENTRY_BYTES as u64 + FOOT_BYTES as u64) == Some(total);
+            && foot.index_at.checked_add(foot.entries * ENTRY_BYTES as u64 + FOOT_BYTES as u64)
+                == Some(total);
         if !fits {
             return wrong("its foot does not fit its length: bytes are missing, or too many");
         }
@@ -201,7 +209,8 @@ impl Foot {
 /// # Errors
 /// Why it is not the index of that foot.
 pub fn read_index(bytes: &[u8], foot: &Foot) -> std::result::Result<Vec<(Entry, u64)>, String> {
-    if bytes.len() as u64 != foot.entries * ENTRY_BYTES as u64 || xxh3_64(bytes) != foot.index_hash {
+    if bytes.len() as u64 != foot.entries * ENTRY_BYTES as u64 || xxh3_64(bytes) != foot.index_hash
+    {
         return Err("its index is damaged".to_owned());
     }
     let mut found = Vec::with_capacity(bytes.len() / ENTRY_BYTES);
@@ -221,7 +230,11 @@ pub fn read_index(bytes: &[u8], foot: &Foot) -> std::result::Result<Vec<(Entry, 
         };
         let begins = entry.frame.saturating_mul(FRAME_BYTES as u64);
         let ends = begins.saturating_add(u64::from(entry.length));
-        if entry.frame < next || entry.length as usize > FRAME_BYTES || entry.length == 0 || ends > foot.size {
+        if entry.frame < next
+            || entry.length as usize > FRAME_BYTES
+            || entry.length == 0
+            || ends > foot.size
+        {
             return Err("its index makes no sense".to_owned());
         }
         next = entry.frame + 1;
@@ -275,7 +288,8 @@ mod tests {
         let bytes = foot.encode();
         assert_eq!((bytes.len(), head(1, ObjectId(2)).len()), (FOOT_BYTES, HEAD_BYTES));
         let total = index_at + index.len() as u64 + FOOT_BYTES as u64;
-        let decode = |bytes: &[u8], total, id| Foot::decode(bytes, total, ObjectId(id), foot.identity);
+        let decode =
+            |bytes: &[u8], total, id| Foot::decode(bytes, total, ObjectId(id), foot.identity);
         assert_eq!(decode(&bytes, total, 7), Ok(foot));
         assert!(decode(&bytes, total - 1, 7).unwrap_err().contains("missing"));
         assert!(decode(&bytes, total, 8).unwrap_err().contains("another object"));

@@ -26,9 +26,7 @@ use self::bucket::{Bucket, BucketError};
 use self::reader::ArchivedObject;
 use self::writer::{NewObject, Upload};
 use crate::directory::Label;
-use crate::{
-    Capacity, Description, Disk, DiskError, Object, ObjectAttributes, Result,
-};
+use crate::{Capacity, Description, Disk, DiskError, Object, ObjectAttributes, Result};
 
 pub mod bucket;
 pub mod directory;
@@ -183,11 +181,11 @@ impl Archive {
             }
             next?
         };
-        let gone = match self.verify().and_then(|()| self.said(id, self.bucket.remove(&name_of(id))))
-        {
-            Ok(()) | Err(DiskError::NotFound(_)) => true,
-            Err(_) => false,
-        };
+        let gone =
+            match self.verify().and_then(|()| self.said(id, self.bucket.remove(&name_of(id)))) {
+                Ok(()) | Err(DiskError::NotFound(_)) => true,
+                Err(_) => false,
+            };
         let mut removals = self.removals.lock();
         if gone {
             removals.queue.retain(|other| *other != id);
@@ -236,10 +234,12 @@ impl ArchiveDisk {
             Err(error) => return Err(failed(error)),
         }
         let mut first = None;
-        bucket.list("", &mut |name, _| {
-            first = Some(name.to_owned());
-            false
-        }).map_err(failed)?;
+        bucket
+            .list("", &mut |name, _| {
+                first = Some(name.to_owned());
+                false
+            })
+            .map_err(failed)?;
         if let Some(name) = first {
             return Err(refused(format!(
                 "it is not empty (it holds {name}): choose another prefix or directory"
@@ -323,7 +323,12 @@ impl Disk for ArchiveDisk {
     }
 
     fn read_archived(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
-        self.0.verify()?;
+        self.0.verify().map_err(|error| match error {
+            DiskError::Away { disk, location, why } => {
+                DiskError::Away { disk, location, why: format!("object {}: {why}", name_of(id)) }
+            }
+            other => other,
+        })?;
         Ok(Arc::new(ArchivedObject::open(&self.0, id)?))
     }
 
@@ -386,7 +391,8 @@ impl Disk for ArchiveDisk {
 
     fn describe(&self) -> Description {
         let away = self.0.away.lock().clone();
-        let advice = away.map(|why| format!("the archive does not answer ({why}): files there wait to be read"));
+        let advice = away
+            .map(|why| format!("the archive does not answer ({why}): files there wait to be read"));
         Description {
             location: self.0.location.clone(),
             kind: format!("{KIND} ({})", self.0.bucket.kind()),

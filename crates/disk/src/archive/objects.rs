@@ -94,7 +94,8 @@ impl<S: ObjectStore + MultipartStore> Inner<S> {
 
     fn get(&self, name: &str, range: Option<GetRange>) -> Result<(Bytes, u64)> {
         let path = self.path(name);
-        let is_large = matches!(&range, Some(GetRange::Bounded(range)) if range.end - range.start > SMALL);
+        let is_large =
+            matches!(&range, Some(GetRange::Bounded(range)) if range.end - range.start > SMALL);
         let options = GetOptions { range, ..GetOptions::default() };
         self.run(if is_large { LONG } else { SHORT }, async {
             let found = self.store.get_opts(&path, options).await?;
@@ -137,7 +138,8 @@ impl<S: ObjectStore + MultipartStore> Bucket for ObjectBucket<S> {
         let inner = Arc::clone(&self.0);
         let path = inner.path(name);
         let id = inner.run(SHORT, async { inner.store.create_multipart(&path).await })?;
-        let part = ObjectPart { inner, name: name.to_owned(), path, id, parts: Vec::new(), done: false };
+        let part =
+            ObjectPart { inner, name: name.to_owned(), path, id, parts: Vec::new(), done: false };
         // To drop it gives the upload up.
         part.inner.put(&upload_of(name), part.id.as_bytes())?;
         Ok(Box::new(part))
@@ -184,8 +186,7 @@ impl<S: ObjectStore + MultipartStore> Bucket for ObjectBucket<S> {
             true
         })?;
         for marker in names {
-            let id: MultipartId =
-                String::from_utf8_lossy(&self.get(&marker, None)?).into_owned();
+            let id: MultipartId = String::from_utf8_lossy(&self.get(&marker, None)?).into_owned();
             let name = marker.strip_prefix(UPLOADS).unwrap_or_default().replace('+', "/");
             let path = self.0.path(&name);
             // One that is over by now is not known any more.

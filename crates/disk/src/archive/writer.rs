@@ -226,7 +226,10 @@ impl Upload {
         };
         let wrong = |why: &str| self.archive.io(id, &format!("it is not what was written: {why}"));
         let found = ArchivedObject::open(&self.archive, id)?;
-        if found.total() != total || *found.foot() != foot || !found.entries().eq(entries.iter().copied()) {
+        if found.total() != total
+            || *found.foot() != foot
+            || !found.entries().eq(entries.iter().copied())
+        {
             return Err(wrong("its foot or its index is another one"));
         }
         found.verify_all()?;

@@ -67,7 +67,10 @@ fn files_go_to_a_directory_of_another_machine_and_come_back_when_they_are_opened
     let mixed = grid.run_on_root(&["disk", "add"], &[&address]).refused();
     assert_says(&mixed, &["made of archives, or of other disks"]);
     grid.run_on_root(&["disk", "add"], &[&address, "--pool", "archive"]).succeeds();
-    assert_says(&grid.run_on_root(&["disk", "list"], &[]).output(), &[&address, "archive (directory)"]);
+    assert_says(
+        &grid.run_on_root(&["disk", "list"], &[]).output(),
+        &[&address, "archive (directory)"],
+    );
 
     let data = grid.data();
     fs::create_dir(data.join("runs")).expect("makes a folder");
@@ -84,7 +87,11 @@ fn files_go_to_a_directory_of_another_machine_and_come_back_when_they_are_opened
     let runs = data.join("runs");
     let done = grid.run(&["migrate", text(&runs), "--to", "archive", "--json"]).expect_code(1);
     let report = json(&done.stdout);
-    assert_eq!((report["moved"].as_u64(), report["in_use"].as_u64()), (Some(4), Some(1)), "{report}");
+    assert_eq!(
+        (report["moved"].as_u64(), report["in_use"].as_u64()),
+        (Some(4), Some(1)),
+        "{report}"
+    );
     drop(held);
     wait_until("the last one is closed", || {
         grid.run(&["migrate", text(&runs), "--to", "archive"]).code() == 0
@@ -97,6 +104,8 @@ fn files_go_to_a_directory_of_another_machine_and_come_back_when_they_are_opened
         );
         assert!(is_archived(&grid, path) && now.len() == bytes.len() as u64);
     }
+    let space = json(&grid.run(&["space", text(&grid.mountpoint()), "--json"]).output());
+    assert_eq!(space["archives"][0]["files"].as_u64(), Some(5), "{space}");
     let sums = json(&grid.run(&["where", text(&runs), "--summary", "--json"]).output());
     assert!(sums["pools"]["archive"]["ratio"].as_f64().expect("is known") > 1.0, "{sums}");
 
@@ -143,7 +152,10 @@ fn an_archive_that_is_not_mounted_is_waited_for_and_its_files_come_back_with_it(
     grid.expect_log("not recalled from its archive");
     let error = fs::read(&file).expect_err("the archive is not there");
     assert_eq!(error.raw_os_error(), Some(5), "{error}");
-    assert_says(&grid.log(), &["a file was not recalled", "forebay-disk.toml", "/data/file", "away_timeout"]);
+    assert_says(
+        &grid.log(),
+        &["a file was not recalled", "forebay-disk.toml", "/data/file", "away_timeout"],
+    );
     assert_eq!(fs::metadata(&file).expect("stats").len(), bytes.len() as u64);
     // What is young goes on.
     fs::write(grid.data().join("young"), b"young").expect("writes");
@@ -170,7 +182,11 @@ fn fsck_names_files_whose_archived_bytes_are_gone_or_damaged() {
     let mut objects = files_below(&cold.join("objects"));
     objects.sort();
     let length = fs::metadata(&objects[0]).expect("stats").len();
-    fs::File::options().write(true).open(&objects[0]).and_then(|it| it.set_len(length - 1)).expect("cuts");
+    fs::File::options()
+        .write(true)
+        .open(&objects[0])
+        .and_then(|it| it.set_len(length - 1))
+        .expect("cuts");
     fs::remove_file(&objects[1]).expect("removes");
     fs::write(objects[2].with_file_name("00010000000000ff"), b"stray").expect("writes");
     grid.is_clean();
@@ -201,7 +217,13 @@ fn a_daemon_that_is_killed_while_files_move_loses_none() {
         .collect();
     files.iter().for_each(|(path, bytes)| fs::write(path, bytes).expect("writes"));
     grid.umount();
-    for (point, passes) in [("move.copied", 2), ("move.synced", 1), ("move.turned", 2), ("recall.copied", 1), ("recall.turned", 0)] {
+    for (point, passes) in [
+        ("move.copied", 2),
+        ("move.synced", 1),
+        ("move.turned", 2),
+        ("recall.copied", 1),
+        ("recall.turned", 0),
+    ] {
         let _ = grid.mount_to_fail(point, passes);
         for (path, _) in &files {
             let _ = grid.run(&["migrate", text(path), "--to", "archive"]);
@@ -284,7 +306,8 @@ fn files_go_to_an_s3_bucket_by_a_policy_and_survive_its_service_being_stopped_an
     );
     let file = grid.root().join("s3.toml");
     fs::write(&file, access).expect("writes");
-    let open = grid.run_on_root(&["disk", "add"], &["s3://cold/lab", "--pool", "archive"]).refused();
+    let open =
+        grid.run_on_root(&["disk", "add"], &["s3://cold/lab", "--pool", "archive"]).refused();
     assert_says(&open, &["chmod 600"]);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("sets the mode");
     grid.run_on_root(&["disk", "add"], &["s3://cold/lab/", "--pool", "archive"]).succeeds();
@@ -293,7 +316,9 @@ fn files_go_to_an_s3_bucket_by_a_policy_and_survive_its_service_being_stopped_an
     let (of_old, of_large) = (content(1, 100_000), {
         // Larger than one part of an upload, even when it is compressed.
         let mut bytes = vec![0; 24 << 20];
-        fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).expect("reads");
+        fs::File::open("/dev/urandom")
+            .and_then(|mut file| file.read_exact(&mut bytes))
+            .expect("reads");
         bytes
     });
     fs::write(&old, &of_old).expect("writes");

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use forebay_base::{DiskId, Epoch, Ino, ObjectId};
 use forebay_disk::{Disk, DiskError};
 
-use super::{Archives, NamedDisk};
 use super::image::{Claim, Image, NUMBER_MAX};
 use super::plan::{Edit, Fix, Ledger, Tier};
 use super::report::Damage;
+use super::{Archives, NamedDisk};
 use crate::error::Result;
 use crate::key;
 use crate::record::{DiskRecord, DiskUsage, DiskUse, MountState, ObjectRef, Superblock, encode};
@@ -73,9 +73,8 @@ pub(super) fn check(
         keep_unclaimed: false,
     };
     let fileset = superblock.fileset;
-    let is_archive = |(_, disk): &(&DiskId, &Option<&Arc<dyn Disk>>)| {
-        disk.is_some_and(|disk| disk.is_archive())
-    };
+    let is_archive =
+        |(_, disk): &(&DiskId, &Option<&Arc<dyn Disk>>)| disk.is_some_and(|disk| disk.is_archive());
     let all: HashSet<DiskId> =
         contents.disks.iter().filter(is_archive).map(|(number, _)| *number).collect();
     let archived = image.claims.iter().filter(|claim| all.contains(&claim.at.disk)).count();
@@ -296,27 +295,30 @@ fn check_archived(archive: &Arc<dyn Disk>, claims: &[Claim], ledger: &mut Ledger
     let location = archive.describe().location;
     if let Some(other) = claims.get(1) {
         let text = format!("inode {} claims object {} of inode {ino}", other.ino, at.id);
-        ledger.found(Damage::ObjectShared, text);
+        ledger.found_of(Damage::ObjectShared, other.ino, text);
     }
     let remedy = "restore the object in the store, or remove the file";
     match archive.attributes(at.id) {
         Ok(Some(found)) if found.size == size => {}
         Ok(Some(found)) => {
             let (id, there) = (at.id, found.size);
-            ledger.found(
+            ledger.found_of(
                 Damage::ObjectSize,
+                ino,
                 format!("inode {ino}: its size is {size}, that of its object {id} in {location} {there}; {remedy}"),
             );
         }
         Ok(None) => {
             let id = at.id;
-            ledger.found(
+            ledger.found_of(
                 Damage::ObjectMissing,
+                ino,
                 format!("inode {ino}: object {id} does not exist in {location}; {remedy}"),
             );
         }
         Err(DiskError::Io(why)) => {
-            ledger.found(Damage::ObjectMissing, format!("inode {ino}: {why}; {remedy}"));
+            let text = format!("inode {ino}: {why}; {remedy}");
+            ledger.found_of(Damage::ObjectMissing, ino, text);
         }
         Err(error) => return Err(error.into()),
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use forebay_base::Ino;
-use forebay_disk::Disk;
+use forebay_disk::{Disk, DiskError};
 use serde::{Deserialize, Serialize};
 
 use super::{Namespace, pool_of};
@@ -372,7 +372,14 @@ impl Namespace {
         let record = self.disk_named(which)?;
         let disk = self.shared.objects.disk(record.id)?;
         if record.used != DiskUse::Lost {
-            if disk.disk.describe().kind != forebay_disk::absent::KIND {
+            let is_there = if disk.is_archive() {
+                // Of an object that never was it says so, if it is there.
+                let asked = disk.disk.read_archived(forebay_base::ObjectId(u64::MAX)).map(drop);
+                !matches!(asked, Err(DiskError::Away { .. } | DiskError::Absent(_)))
+            } else {
+                disk.disk.describe().kind != forebay_disk::absent::KIND
+            };
+            if is_there {
                 return Err(FsError::Refused(format!(
                     "disk {} is there: `forebay disk drain` moves off it what can be read",
                     record.location
@@ -480,65 +487,6 @@ impl Namespace {
             "pool \"{pool}\" has no disk that takes new files; choose from {}, or add a disk to it first",
             pools.join(", ")
         )))
-    }
-
-    /// As [`Namespace::check_pool`], for new files, which must not begin in an archive.
-    ///
-    /// # Errors
-    /// [`FsError::Refused`].
-    pub(super) fn check_pool_of_files(&self, pool: &str) -> Result<()> {
-        self.check_pool(pool)?;
-        if self.archive_pools().contains(pool) {
-            return Err(FsError::Refused(format!(
-                "pool \"{pool}\" is made of archives, where no new file can lie: choose another pool, and move files there \
-                 with a policy or `forebay migrate`"
-            )));
-        }
-        Ok(())
-    }
-
-    /// Pools made of archives.
-    pub(super) fn archive_pools(&self) -> HashSet<String> {
-        let disks = self.disks.read();
-        let archives = disks.iter().filter(|disk| {
-            disk.used != DiskUse::Removed && self.shared.objects.is_archive(disk.id)
-        });
-        archives.map(|disk| disk.pool.clone()).collect()
-    }
-
-    /// Refuses a pool that would have archives and other disks: new files lie on any disk of their pool.
-    fn check_mixture(
-        &self,
-        pool: &str,
-        is_archive: bool,
-        except: Option<forebay_base::DiskId>,
-    ) -> Result<()> {
-        let disks = self.disks.read();
-        let differs = |disk: &&DiskRecord| {
-            disk.pool == pool
-                && disk.used != DiskUse::Removed
-                && Some(disk.id) != except
-                && self.shared.objects.is_archive(disk.id) != is_archive
-        };
-        let uses = |fileset: &Arc<super::Fileset>| {
-            let settings = fileset.settings();
-            settings.placement != Placement::Native && settings.pool == pool
-        };
-        let other = disks.iter().find(differs);
-        if let Some(other) = other {
-            return Err(FsError::Refused(format!(
-                "pool \"{pool}\" has the disk {}: a pool is made of archives, or of other disks; choose another name with \
-                 --pool",
-                other.location
-            )));
-        }
-        if is_archive && self.catalogue.list().iter().any(uses) {
-            return Err(FsError::Refused(format!(
-                "filesets have pool \"{pool}\" for their new files, which cannot lie in an archive: choose another name \
-                 with --pool, such as archive"
-            )));
-        }
-        Ok(())
     }
 
     /// Makes sure that every fileset has a disk for its new files without one of them.

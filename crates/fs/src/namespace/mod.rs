@@ -10,6 +10,7 @@
 //! The namespace itself knows which filesets there are (`catalogue`), how they come and go (`filesets`), and the disks.
 //! It holds no state of files; what survives a crash is its owners' business.
 
+mod archives;
 mod away;
 mod background;
 mod catalogue;
@@ -56,10 +57,10 @@ pub use self::disks::{LostDisk, LostFile, NewDisk};
 pub(crate) use self::handover::ANSWER_TIME;
 pub use self::handover::HandOver;
 pub use self::locks::Interruption;
-pub use self::recalls::{FilePlace, Migrated};
 use self::locks::LockTables;
-pub use self::report::UnreachableFile;
 use self::recalls::Recalls;
+pub use self::recalls::{FilePlace, Migrated};
+pub use self::report::UnreachableFile;
 use self::snapshots::Views;
 use self::tasks::Tasks;
 use crate::cache::InodeCache;
@@ -631,12 +632,6 @@ impl Namespace {
             found
         };
         self.shared.objects.disks.all().filter(|disk| wanted(disk)).map(status).collect()
-    }
-
-    /// Whether files may lie in an archive.
-    #[must_use]
-    pub fn has_archives(&self) -> bool {
-        self.shared.objects.disks.all().any(FsDisk::is_archive)
     }
 
     // --- what the kernel may hold although it changed ---

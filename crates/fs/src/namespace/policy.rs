@@ -197,7 +197,8 @@ impl Namespace {
 impl Partition {
     /// Whether nobody has a file open, and no mapping is left of it.
     fn is_at_rest(&self, file: &Chosen) -> bool {
-        if file.bytes == 0 {
+        // Nobody has a file open that lies in an archive.
+        if file.bytes == 0 || self.archived(file.ino).is_ok_and(|found| found.is_some()) {
             return true;
         }
         let Ok(Ok(resting)) = self.begin_move(file.ino, file.disk) else { return false };

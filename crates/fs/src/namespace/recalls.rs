@@ -197,11 +197,7 @@ impl Namespace {
         true
     }
 
-    fn await_recall(
-        &self,
-        recall: &Recall,
-        interruption: Option<&Interruption>,
-    ) -> Result<()> {
+    fn await_recall(&self, recall: &Recall, interruption: Option<&Interruption>) -> Result<()> {
         let mut outcome = recall.outcome.lock();
         loop {
             if let Some(outcome) = &*outcome {
@@ -325,7 +321,8 @@ impl Namespace {
     pub fn place_of(&self, ino: Ino) -> Result<FilePlace> {
         let Some((partition, _route)) = self.local_owner(ino)? else {
             return Err(FsError::Refused(
-                "its fileset is native, or another node's: where its files lie is not known here".to_owned(),
+                "its fileset is native, or another node's: where its files lie is not known here"
+                    .to_owned(),
             ));
         };
         let (at, size, stored_bytes) = partition.place_of(ino)?;

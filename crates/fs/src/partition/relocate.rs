@@ -117,7 +117,10 @@ impl Partition {
         objects.observe(new.at.disk, timed)?;
         self.shared.fail_points.reach("move.copied")?;
         // Whether a store has taken it is not known if it did not answer.
-        objects.publish(&new).inspect_err(|_| self.give_up_copy(&new))?;
+        objects.publish(&new).inspect_err(|_| {
+            self.give_up_copy(&new);
+            objects.leave_behind(self.number());
+        })?;
         let synced = objects.sync(&new, Sync::All).and_then(|()| {
             self.shared.fail_points.reach("move.synced")?;
             Ok(())

@@ -199,7 +199,8 @@ impl Filter {
     /// Whether a file was used more recently than its content has to be old: one that was recalled from an archive does not go
     /// back at once.
     fn was_used(&self, record: &InodeRecord, now: Timestamp) -> bool {
-        let unused = u64::try_from(now.seconds.saturating_sub(record.accessed.seconds)).unwrap_or(0);
+        let unused =
+            u64::try_from(now.seconds.saturating_sub(record.accessed.seconds)).unwrap_or(0);
         self.older_seconds.is_some_and(|seconds| unused < seconds)
     }
 
