@@ -15,8 +15,8 @@ use forebay_disk::archive::memory::{Lie, MemoryBucket};
 use forebay_disk::directory::Label;
 use forebay_fs::fsck::{Archives, NamedDisk, Outcome, Repair};
 use forebay_fs::policy::{Accounts, Policy};
-use forebay_fs::{FsError, Migrated, NewDisk, Parts, Result, SetAttributes, SetTime};
-use support::{READ, READ_WRITE, Rig, Shorthand as _, TRUNCATE, User, WRITE, fsck_with};
+use forebay_fs::{FsError, Migrated, NewDisk, Parts, Result, SetAttributes, SetMode, SetTime, SetXattr};
+use support::{READ, READ_WRITE, Rig, Shorthand as _, TRUNCATE, User, fsck_with};
 
 const COLD: &str = "cold";
 
@@ -48,7 +48,11 @@ impl Cold {
     }
 
     fn of_capacity(bytes: u64) -> Cold {
-        let cold = Cold { rig: Rig::of_capacity(bytes), bucket: MemoryBucket::default() };
+        Cold::beside(Rig::of_capacity(bytes))
+    }
+
+    fn beside(rig: Rig) -> Cold {
+        let cold = Cold { rig, bucket: MemoryBucket::default() };
         cold.rig.settings_mut(|settings| settings.away_timeout = std::time::Duration::ZERO);
         ArchiveDisk::format(&cold.bucket, &label(), "bucket").unwrap();
         let fs = cold.rig.open_parts(cold.rig.parts());
@@ -64,8 +68,12 @@ impl Cold {
 
     fn parts(&self, points: &FailPoints) -> Parts {
         let store = self.rig.store.reopen_with_fail_points(points.clone());
-        let support::TestDisk::Memory(first) = &self.rig.disk else { panic!("it is in memory") };
-        let first = Arc::new(first.reopen_with_fail_points(points.clone()));
+        let first: Arc<dyn Disk> = match &self.rig.disk {
+            support::TestDisk::Memory(first) => {
+                Arc::new(first.reopen_with_fail_points(points.clone()))
+            }
+            support::TestDisk::Directory(..) => self.rig.disk.as_disk(),
+        };
         let mut parts = self.rig.parts_with(Arc::new(store), first, points.clone());
         parts.disks.push((COLD.to_owned(), self.archive(points)));
         parts
@@ -507,23 +515,116 @@ fn a_crash_between_any_two_steps_loses_nothing_and_leaves_nothing() {
 fn a_snapshot_reads_an_archived_file_in_place_and_keeps_its_object() {
     let cold = Cold::new();
     let fs = cold.open();
-    let ino = fs.make_file(Ino::ROOT, "file");
+    let data = fs.fileset("data");
+    let ino = fs.make_file(data, "file");
     fs.write_file(ino, 0, b"content");
     archive(&fs, ino);
-    if fs.create_snapshot("/", "one").is_err() {
-        // The store in memory has none of its own.
-        return cold.close(fs);
-    }
+    fs.create_snapshot("data", "one").unwrap();
+    let in_snapshot = |name: &str, file: &str| {
+        let list = fs.find(data, ".snapshots").unwrap();
+        fs.find(fs.find(list, name).unwrap(), file).unwrap()
+    };
+    assert_eq!(fs.contents(in_snapshot("one", "file")), b"content");
+    assert!(fs.place_of(ino).unwrap().is_archived, "a snapshot is read in place");
     fs.write_file(ino, 0, b"CONTENT");
     assert_eq!(fs.contents(ino), b"CONTENT");
+    assert_eq!(fs.contents(in_snapshot("one", "file")), b"content");
     assert_eq!(cold.objects().len(), 1);
-    let shared = fs.make_file(Ino::ROOT, "shared");
+    let shared = fs.make_file(data, "shared");
     fs.write_file(shared, 0, b"both");
-    fs.create_snapshot("/", "two").unwrap();
+    fs.create_snapshot("data", "two").unwrap();
     assert_eq!(fs.migrate_files("archive", &[shared]).unwrap(), [Migrated::Shared]);
-    fs.delete_snapshot("/", "two").unwrap();
-    fs.delete_snapshot("/", "one").unwrap();
-    fs.close().unwrap();
+    fs.delete_snapshot("data", "two").unwrap();
+    archive(&fs, shared);
+    cold.close(fs);
+    let fs = cold.open();
+    assert_eq!((cold.objects().len(), fs.contents(shared)), (2, b"both".to_vec()));
+    fs.delete_snapshot("data", "one").unwrap();
+    cold.close(fs);
     assert_eq!(cold.objects(), Vec::<String>::new());
-    let _ = WRITE;
+}
+
+#[test]
+fn a_pinned_file_stays_out_of_archives() {
+    let cold = Cold::new();
+    let fs = cold.open();
+    let ino = fs.make_file(Ino::ROOT, "file");
+    fs.write_file(ino, 0, b"content");
+    let pin = SetXattr { name: b"user.forebay.pin", value: b"1", mode: SetMode::Any, kill_set_gid: false };
+    fs.set_xattr(ino, pin).unwrap();
+    assert_eq!(fs.migrate_files("archive", &[ino]).unwrap(), [Migrated::Pinned]);
+    fs.remove_xattr(ino, b"user.forebay.pin").unwrap();
+    archive(&fs, ino);
+    cold.close(fs);
+}
+
+/// Programs that write, cut, replace and read files of their own while others archive and recall them.
+fn under_programs(cold: &Cold, seed: u64) {
+    const FILES: u64 = 4;
+    const STEPS: usize = 60;
+    let fs = cold.open();
+    let background = fs.at_owner().start_background().unwrap();
+    let inos: Vec<Ino> =
+        (0..FILES).map(|number| fs.make_file(Ino::ROOT, &format!("file-{number}"))).collect();
+    let (working, moved) = (AtomicU64::new(FILES), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for (number, ino) in inos.iter().copied().enumerate() {
+            let (fs, working) = (&fs, &working);
+            scope.spawn(move || {
+                let mut dice = Dice::of(seed + number as u64);
+                let mut expected: Vec<u8> = Vec::new();
+                for step in 0..STEPS {
+                    match dice.index(6) {
+                        0 => {
+                            expected = bytes_of(seed + step as u64);
+                            fs.overwrite(ino, &expected);
+                        }
+                        1 => {
+                            let size = dice.index(expected.len() + 5000);
+                            let set = SetAttributes { size: Some(size as u64), ..SetAttributes::default() };
+                            fs.set_attributes(ino, set).unwrap();
+                            expected.resize(size, 0);
+                        }
+                        2 | 3 => {
+                            let (at, bytes) = (dice.index(expected.len() + 3000), bytes_of(step as u64));
+                            fs.write_file(ino, at as u64, &bytes);
+                            expected.resize(expected.len().max(at + bytes.len()), 0);
+                            expected[at..at + bytes.len()].copy_from_slice(&bytes);
+                        }
+                        _ => {}
+                    }
+                    assert_eq!(fs.attributes(ino).unwrap().size, expected.len() as u64);
+                    assert!(fs.contents(ino) == expected, "seed {seed}, file {number}, step {step}");
+                }
+                working.fetch_sub(1, Ordering::AcqRel);
+            });
+        }
+        scope.spawn(|| {
+            while working.load(Ordering::Acquire) > 0 {
+                for outcome in fs.migrate_files("archive", &inos).unwrap() {
+                    let is_moved = matches!(outcome, Migrated::Moved { .. });
+                    moved.fetch_add(u64::from(is_moved), Ordering::Relaxed);
+                    assert!(!matches!(outcome, Migrated::Failed { .. }), "{outcome:?}");
+                }
+            }
+        });
+        scope.spawn(|| {
+            let mut dice = Dice::of(seed);
+            while working.load(Ordering::Acquire) > 0 {
+                fs.recall(inos[dice.index(inos.len())], None).unwrap();
+                std::thread::yield_now();
+            }
+        });
+    });
+    println!("{} moves", moved.load(Ordering::Relaxed));
+    background.stop();
+    cold.close(fs);
+}
+
+#[test]
+fn files_that_are_archived_under_programs_hold_what_was_written() {
+    for seed in support::seeds(3, "archives files_that_are_archived_under_programs_hold_what_was_written") {
+        under_programs(&Cold::new(), seed);
+        under_programs(&Cold::beside(Rig::in_directory()), seed);
+    }
 }

@@ -18,6 +18,8 @@ use crate::control::{self, Answer, Ask};
 use crate::mounts::{self, Mounted};
 use crate::output::{Table, bytes, put_json};
 
+/// The extended attribute of a file that stays out of archives.
+const PIN: &str = "user.forebay.pin";
 /// Files that are asked for at a time.
 const BATCH: usize = 64;
 /// Bytes of them, unless one file has more.
@@ -31,7 +33,7 @@ const LIMIT: Duration = Duration::from_secs(7 * 86_400);
 ///
 /// In the pool of an archive (`forebay disk add --help`) a file lies compressed in an object store. Its name, size and
 /// attributes stay, and it is brought back (recalled) when a program opens it. A file is removed here only after its object was
-/// read back from the archive and compared. Files that are open, or that a snapshot refers to, are left where they are and
+/// read back from the archive and compared. Files that are open, pinned (`forebay recall --pin`), or that a snapshot refers to, are left where they are and
 /// counted. Directories are taken with all that lies below them, in the same mount. `forebay policy` does the same by
 /// rules. Exit codes: 0 done, 1 some files were left, 2 failed. Not available in a cluster.
 #[derive(clap::Args)]
@@ -59,6 +61,7 @@ pub struct Migrate {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay recall /mnt/forebay/data/2023
+  forebay recall /mnt/forebay/data/reference --pin
   forebay recall /mnt/forebay/data/*.h5 --parallel 8 --json")]
 pub struct Recall {
     /// Files and directories.
@@ -67,6 +70,10 @@ pub struct Recall {
     /// Files that are recalled at the same time; the file system bounds this too (recall_threads).
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     parallel: u16,
+    /// Keep the files out of archives from now on, those that did not lie in one included: they get the extended
+    /// attribute user.forebay.pin, which setfattr -x removes.
+    #[arg(long)]
+    pin: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -195,6 +202,7 @@ struct Moves {
     unchanged: u64,
     in_use: u64,
     shared_with_snapshots: u64,
+    pinned: u64,
     failed: u64,
     /// Some of those that were left, with the reason.
     left: Vec<Left>,
@@ -226,6 +234,10 @@ impl Moves {
                 self.shared_with_snapshots += 1;
                 "a snapshot refers to its bytes: to move it would free nothing".to_owned()
             }
+            Migrated::Pinned => {
+                self.pinned += 1;
+                format!("it is pinned: setfattr -x {PIN} removes the pin")
+            }
             Migrated::Failed { reason } => {
                 self.failed += 1;
                 reason
@@ -237,7 +249,7 @@ impl Moves {
     }
 
     fn count_left(&self) -> u64 {
-        self.in_use + self.shared_with_snapshots + self.failed
+        self.in_use + self.shared_with_snapshots + self.pinned + self.failed
     }
 }
 
@@ -276,6 +288,12 @@ impl Migrate {
     }
 }
 
+/// Keeps a file out of archives.
+fn pin(path: &Path) -> Result<()> {
+    let set = rustix::fs::setxattr(path, PIN, b"1", rustix::fs::XattrFlags::empty());
+    set.with_context(|| format!("{} cannot be pinned", path.display()))
+}
+
 #[derive(Default, Serialize)]
 struct Recalled {
     recalled: u64,
@@ -293,6 +311,9 @@ impl Recall {
         in_batches(&self.paths, |home, files| {
             let places = places(home, &files)?;
             for (file, place) in files.into_iter().zip(places) {
+                if self.pin {
+                    pin(&file.path)?;
+                }
                 match place.is_some_and(|place| place.is_archived) {
                     true => wanted.push(file),
                     false => all.unchanged += 1,

@@ -209,7 +209,7 @@ impl Namespace {
                 pass.example.get_or_insert(ino);
                 task.did(0, 0, self.since(begun));
             }
-            Ok(Moved::Gone | Moved::Shared) => {}
+            Ok(Moved::Gone | Moved::Shared | Moved::Pinned) => {}
             Err(stop @ FsError::Busy) => return Err(stop),
             Err(error) => {
                 pass.failures += 1;
@@ -236,6 +236,10 @@ impl Namespace {
         drop(route);
         let is_archived = |disk: &FsDisk| disk.is_archive() && (course.suits)(disk);
         let into_archive = self.shared.objects.disks.all().any(is_archived);
+        if into_archive && partition.is_pinned(ino)? {
+            partition.give_up_move(&resting);
+            return Ok(Moved::Pinned);
+        }
         if into_archive && partition.sharing().is_shared(resting.object()) {
             partition.give_up_move(&resting);
             return Ok(Moved::Shared);

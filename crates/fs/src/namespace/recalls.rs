@@ -90,6 +90,8 @@ pub enum Migrated {
     InUse,
     /// A snapshot refers to its bytes.
     Shared,
+    /// It has the extended attribute `user.forebay.pin`, and the pool is made of archives.
+    Pinned,
     /// It could not be moved.
     Failed {
         /// Why.
@@ -359,6 +361,7 @@ impl Namespace {
                 Moved::Whole(bytes) => Migrated::Moved { bytes },
                 Moved::InUse => Migrated::InUse,
                 Moved::Shared => Migrated::Shared,
+                Moved::Pinned => Migrated::Pinned,
                 Moved::Gone => Migrated::Nothing,
             })
         };

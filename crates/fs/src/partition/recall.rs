@@ -17,6 +17,9 @@ use crate::partition::Partition;
 use crate::partition::relocate::{Moved, Pace, Resting};
 use crate::record::ObjectRef;
 
+/// The extended attribute of a file that stays out of archives, whatever its value.
+pub const PIN: &[u8] = b"user.forebay.pin";
+
 impl Partition {
     /// Where a file lies, and its size, if that is in an archive.
     ///
@@ -27,6 +30,18 @@ impl Partition {
         let state = inode.lock();
         let at = state.file().and_then(|file| file.object);
         Ok(at.filter(|at| self.shared.objects.is_archive(at.disk)).map(|at| (at, state.size)))
+    }
+
+    /// Whether somebody has said that a file stays out of archives.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`]; what the store says.
+    pub(crate) fn is_pinned(&self, ino: Ino) -> Result<bool> {
+        match self.xattr(ino, PIN) {
+            Ok(_) => Ok(true),
+            Err(FsError::NoAttribute) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Copies the object of an archived file to one of the disks that `suit`. Nothing refers to the copy yet. Holds no lock.

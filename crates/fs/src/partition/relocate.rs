@@ -33,6 +33,8 @@ pub(crate) enum Moved {
     Gone,
     /// A snapshot refers to its object: to move the file into an archive would free nothing.
     Shared,
+    /// Somebody has said that it stays out of archives.
+    Pinned,
 }
 
 /// Says after each piece of a copy whether it goes on, and takes its time for that.
