@@ -120,13 +120,13 @@ pub enum FsError {
         /// Why the node does not answer.
         why: String,
     },
+    /// A quota of the fileset, or of the file's user or group in it, allows no more (EDQUOT).
+    #[error("disk quota exceeded: `forebay quota list` shows the limits")]
+    QuotaExceeded,
     /// The bytes of the file lie in an archive: [`Namespace::recall`](crate::Namespace::recall) brings them back, and then the
     /// request is repeated (EIO, should it ever get out).
     #[error("the file lies in an archive")]
     Archived,
-    /// A quota of the fileset, or of the file's user or group in it, allows no more (EDQUOT).
-    #[error("disk quota exceeded: `forebay quota list` shows the limits")]
-    QuotaExceeded,
 }
 
 /// Outcome of a file-system call.

@@ -15,7 +15,9 @@ use forebay_disk::archive::memory::{Lie, MemoryBucket};
 use forebay_disk::directory::Label;
 use forebay_fs::fsck::{Archives, NamedDisk, Outcome, Repair};
 use forebay_fs::policy::{Accounts, Policy};
-use forebay_fs::{FsError, Migrated, NewDisk, Parts, Result, SetAttributes, SetMode, SetTime, SetXattr};
+use forebay_fs::{
+    FsError, Migrated, NewDisk, Parts, Result, SetAttributes, SetMode, SetTime, SetXattr,
+};
 use support::{READ, READ_WRITE, Rig, Shorthand as _, TRUNCATE, User, fsck_with};
 
 const COLD: &str = "cold";
@@ -550,7 +552,12 @@ fn a_pinned_file_stays_out_of_archives() {
     let fs = cold.open();
     let ino = fs.make_file(Ino::ROOT, "file");
     fs.write_file(ino, 0, b"content");
-    let pin = SetXattr { name: b"user.forebay.pin", value: b"1", mode: SetMode::Any, kill_set_gid: false };
+    let pin = SetXattr {
+        name: b"user.forebay.pin",
+        value: b"1",
+        mode: SetMode::Any,
+        kill_set_gid: false,
+    };
     fs.set_xattr(ino, pin).unwrap();
     assert_eq!(fs.migrate_files("archive", &[ino]).unwrap(), [Migrated::Pinned]);
     fs.remove_xattr(ino, b"user.forebay.pin").unwrap();
@@ -581,12 +588,16 @@ fn under_programs(cold: &Cold, seed: u64) {
                         }
                         1 => {
                             let size = dice.index(expected.len() + 5000);
-                            let set = SetAttributes { size: Some(size as u64), ..SetAttributes::default() };
+                            let set = SetAttributes {
+                                size: Some(size as u64),
+                                ..SetAttributes::default()
+                            };
                             fs.set_attributes(ino, set).unwrap();
                             expected.resize(size, 0);
                         }
                         2 | 3 => {
-                            let (at, bytes) = (dice.index(expected.len() + 3000), bytes_of(step as u64));
+                            let (at, bytes) =
+                                (dice.index(expected.len() + 3000), bytes_of(step as u64));
                             fs.write_file(ino, at as u64, &bytes);
                             expected.resize(expected.len().max(at + bytes.len()), 0);
                             expected[at..at + bytes.len()].copy_from_slice(&bytes);
@@ -594,7 +605,10 @@ fn under_programs(cold: &Cold, seed: u64) {
                         _ => {}
                     }
                     assert_eq!(fs.attributes(ino).unwrap().size, expected.len() as u64);
-                    assert!(fs.contents(ino) == expected, "seed {seed}, file {number}, step {step}");
+                    assert!(
+                        fs.contents(ino) == expected,
+                        "seed {seed}, file {number}, step {step}"
+                    );
                 }
                 working.fetch_sub(1, Ordering::AcqRel);
             });
@@ -623,7 +637,9 @@ fn under_programs(cold: &Cold, seed: u64) {
 
 #[test]
 fn files_that_are_archived_under_programs_hold_what_was_written() {
-    for seed in support::seeds(3, "archives files_that_are_archived_under_programs_hold_what_was_written") {
+    for seed in
+        support::seeds(3, "archives files_that_are_archived_under_programs_hold_what_was_written")
+    {
         under_programs(&Cold::new(), seed);
         under_programs(&Cold::beside(Rig::in_directory()), seed);
     }

@@ -194,6 +194,8 @@ fn fsck_names_files_whose_archived_bytes_are_gone_or_damaged() {
     assert_says(&found, &["/data/cut", "/data/gone", "3 files lie in archives"]);
     assert!(!found.contains("/data/whole"), "{found}");
     grid.expect_log("not recalled from its archive");
+    grid.expect_log("does not end as an object of an archive does");
+    grid.expect_log("does not exist");
     grid.mount();
     for name in ["cut", "gone"] {
         let error = fs::read(grid.data().join(name)).expect_err("its bytes are lost");

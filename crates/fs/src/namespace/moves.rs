@@ -246,8 +246,13 @@ impl Namespace {
         }
         let copied = partition.copy_resting(&resting, course.suits, pace);
         let Ok(new) = copied else {
+            let was_used = partition.is_disturbed(&resting);
             partition.give_up_move(&resting);
-            return copied.map(|_| Moved::InUse);
+            return match copied {
+                // It was truncated beneath the copy.
+                Err(FsError::Io(_)) if was_used => Ok(Moved::InUse),
+                copied => copied.map(|_| Moved::InUse),
+            };
         };
         let same = |found: &Arc<Partition>| Arc::ptr_eq(found, &partition);
         // Other nodes may have it open by a grant: they say so first.

@@ -233,6 +233,12 @@ impl Partition {
         Ok(Moved::Whole(seen.size))
     }
 
+    /// Whether anybody has used a file since its copy was begun.
+    pub(crate) fn is_disturbed(&self, resting: &Resting) -> bool {
+        let inode = self.shared.inodes.peek(resting.ino);
+        inode.is_none_or(|inode| inode.lock().file().is_none_or(|file| file.copy != resting.copy))
+    }
+
     /// Ends a move that came to nothing.
     pub(crate) fn give_up_move(&self, resting: &Resting) {
         if let Some(inode) = self.shared.inodes.peek(resting.ino)
