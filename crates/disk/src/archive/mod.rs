@@ -44,7 +44,7 @@ pub const LABEL: &str = "forebay-disk.toml";
 const OBJECTS: &str = "objects/";
 /// How long the thread that removes objects waits for a store that does not answer, before it tries again.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(2);
-/// How long a sync waits for removals that make no progress.
+/// How long a sync waits for removals.
 const REMOVAL_PATIENCE_SECONDS: u32 = 5;
 
 /// A disk in an object store.
@@ -65,7 +65,10 @@ pub(crate) struct Archive {
     /// Objects that are being written, by their numbers.
     uploads: Mutex<BTreeMap<ObjectId, Weak<Upload>>>,
     removals: Mutex<Removals>,
-    removed: Condvar,
+    /// It is to be tried again, or nobody uses the disk any more.
+    woken: Condvar,
+    /// Nothing is left to remove.
+    emptied: Condvar,
 }
 
 #[derive(Default)]
@@ -176,7 +179,7 @@ impl Archive {
             let next = removals.queue.front().copied();
             if next.is_none() || removals.is_over {
                 removals.at_work = false;
-                self.removed.notify_all();
+                self.emptied.notify_all();
                 return None;
             }
             next?
@@ -187,10 +190,13 @@ impl Archive {
                 Err(_) => false,
             };
         let mut removals = self.removals.lock();
-        if gone {
-            removals.queue.retain(|other| *other != id);
+        removals.queue.pop_front();
+        if !gone {
+            // Others need not wait for one that is refused.
+            removals.queue.push_back(id);
+        } else if removals.queue.is_empty() {
+            self.emptied.notify_all();
         }
-        self.removed.notify_all();
         Some(gone)
     }
 }
@@ -205,7 +211,7 @@ fn remove_all_of(archive: &Weak<Archive>) {
             Some(false) => {
                 let mut removals = archive.removals.lock();
                 if !removals.is_over {
-                    archive.removed.wait_for(&mut removals, REMOVAL_PAUSE);
+                    archive.woken.wait_for(&mut removals, REMOVAL_PAUSE);
                 }
             }
         }
@@ -290,7 +296,8 @@ impl ArchiveDisk {
             away: Mutex::default(),
             uploads: Mutex::default(),
             removals: Mutex::default(),
-            removed: Condvar::new(),
+            woken: Condvar::new(),
+            emptied: Condvar::new(),
         }))
     }
 }
@@ -298,7 +305,7 @@ impl ArchiveDisk {
 impl Drop for ArchiveDisk {
     fn drop(&mut self) {
         self.0.removals.lock().is_over = true;
-        self.0.removed.notify_all();
+        self.0.woken.notify_all();
     }
 }
 
@@ -362,13 +369,10 @@ impl Disk for ArchiveDisk {
     fn sync(&self) -> Result<()> {
         let mut removals = self.0.removals.lock();
         let mut patience = REMOVAL_PATIENCE_SECONDS;
-        let step = Duration::from_secs(1);
-        while removals.at_work && !removals.queue.is_empty() && patience > 0 {
-            let before = removals.queue.len();
-            self.0.removed.wait_for(&mut removals, step);
-            if removals.queue.len() >= before {
-                patience -= 1;
-            }
+        let is_away = || self.0.away.lock().is_some();
+        while removals.at_work && !removals.queue.is_empty() && patience > 0 && !is_away() {
+            let waited = self.0.emptied.wait_for(&mut removals, Duration::from_secs(1));
+            patience -= u32::from(waited.timed_out());
         }
         Ok(())
     }
