@@ -344,13 +344,16 @@ impl Recall {
     fn recall(&self, wanted: &[Found], total: u64, all: &mut Recalled) {
         let (next, done, done_bytes) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let left = Mutex::new(Vec::new());
+        // Some fifty lines, however many files.
+        let step = (wanted.len() as u64 / 50).max(1);
         let work = || {
             while let Some(file) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
                 match File::open(&file.path) {
                     Ok(_) => {
                         let count = done.fetch_add(1, Ordering::Relaxed) + 1;
                         let sum = done_bytes.fetch_add(file.bytes, Ordering::Relaxed) + file.bytes;
-                        if !self.json {
+                        let is_shown = count % step == 0 || count == wanted.len() as u64;
+                        if is_shown && !self.json {
                             note!(
                                 "{count} of {} files, {} of {}",
                                 wanted.len(),

@@ -235,7 +235,7 @@ pub fn read_index(bytes: &[u8], foot: &Foot) -> std::result::Result<Vec<(Entry, 
             || entry.length == 0
             || ends > foot.size
         {
-            return Err("its index makes no sense".to_owned());
+            return Err("its index cannot be understood".to_owned());
         }
         next = entry.frame + 1;
         found.push((entry, at));
