@@ -47,6 +47,8 @@ pub trait DirectAccess: Send + std::marker::Sync {
 pub struct Objects {
     /// The disks, those that are not there included.
     pub disks: Disks,
+    /// One of them is an archive, or was.
+    has_archives: AtomicBool,
     /// Their pools.
     pub(crate) pools: Pools,
     direct: OnceLock<Arc<dyn DirectAccess>>,
@@ -115,6 +117,7 @@ impl Objects {
         fail_points: FailPoints,
     ) -> Objects {
         Objects {
+            has_archives: AtomicBool::new(disks.iter().any(FsDisk::is_archive)),
             disks: Disks::of(disks),
             pools,
             direct: OnceLock::new(),
@@ -172,6 +175,7 @@ impl Objects {
 
     /// A disk that came since the file system was opened.
     pub(crate) fn add_disk(&self, disk: FsDisk) {
+        self.has_archives.fetch_or(disk.is_archive(), Ordering::Release);
         self.disks.add(disk);
     }
 

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use super::{Fileset, Namespace};
 use crate::error::{FsError, Result};
-use crate::object::FsDisk;
 use crate::record::{DiskRecord, DiskUse, Placement};
 
 impl Namespace {
     /// Whether files may lie in an archive.
     #[must_use]
     pub fn has_archives(&self) -> bool {
-        self.shared.objects.disks.all().any(FsDisk::is_archive)
+        self.shared.objects.has_archives()
     }
 
     /// As [`Namespace::check_pool`], for new files, which must not begin in an archive.

@@ -1,6 +1,7 @@
 //! Objects of archives: made by moving a file there, read to bring it back, never opened for programs.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use forebay_base::{DiskId, ObjectId};
 
@@ -20,6 +21,11 @@ impl Objects {
     ) -> Result<Arc<LiveObject>> {
         let live = self.make_fresh(|of| of.space.takes_objects() && suits(of))?;
         number_fresh(live, number()?)
+    }
+
+    /// Whether files may lie in an archive.
+    pub(crate) fn has_archives(&self) -> bool {
+        self.has_archives.load(Ordering::Acquire)
     }
 
     /// Whether a disk is an archive.

@@ -119,6 +119,7 @@ pub struct FsDisk {
     pub health: Arc<DiskHealth>,
     /// What is left, and what is kept aside.
     pub space: Space,
+    is_archive: bool,
     pool: AtomicU8,
     used: AtomicU8,
 }
@@ -139,6 +140,7 @@ impl FsDisk {
         let found = FsDisk {
             id: record.id,
             uuid: record.uuid.clone(),
+            is_archive: disk.is_archive(),
             disk,
             is_near,
             health: Arc::default(),
@@ -174,7 +176,7 @@ impl FsDisk {
 
     /// Whether its objects are packed elsewhere, and copied here before they are used.
     pub(crate) fn is_archive(&self) -> bool {
-        self.disk.is_archive()
+        self.is_archive
     }
 
     /// Whether new objects may be made on it.
