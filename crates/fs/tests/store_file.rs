@@ -72,6 +72,7 @@ impl Scene {
             repair,
             records_lost: false,
             archives: forebay_fs::fsck::Archives::Trusted,
+            archives: forebay_fs::fsck::Archives::Trusted,
             stores: None,
             fileset: None,
             disks: None,
