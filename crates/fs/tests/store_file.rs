@@ -72,7 +72,6 @@ impl Scene {
             repair,
             records_lost: false,
             archives: forebay_fs::fsck::Archives::Trusted,
-            archives: forebay_fs::fsck::Archives::Trusted,
             stores: None,
             fileset: None,
             disks: None,
@@ -271,6 +270,7 @@ fn restore_and_look(was_mounted: bool, records_lost: bool) {
     let mut how = Options {
         repair: Repair::Found,
         records_lost,
+        archives: forebay_fs::fsck::Archives::Trusted,
         stores: None,
         fileset: None,
         disks: None,
