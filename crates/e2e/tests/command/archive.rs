@@ -298,10 +298,11 @@ impl Drop for S3Server {
     }
 }
 
-#[test]
-fn files_go_to_an_s3_bucket_by_a_policy_and_survive_its_service_being_stopped_and_killed() {
+/// A mounted file system with an archive in a bucket.
+fn with_bucket(away_timeout: &str) -> (S3Server, Mounted) {
     let server = S3Server::start();
-    let grid = Mounted::start_with(Placement::Direct, "away_timeout = \"5 s\"");
+    let setting = format!("away_timeout = \"{away_timeout}\"");
+    let grid = Mounted::start_with(Placement::Direct, &setting);
     let access = format!(
         "endpoint = \"http://{}\"\nregion = \"us-east-1\"\naccess_key = \"key\"\nsecret_key = \"secret\"\n",
         server.address
@@ -313,18 +314,16 @@ fn files_go_to_an_s3_bucket_by_a_policy_and_survive_its_service_being_stopped_an
     assert_says(&open, &["chmod 600"]);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("sets the mode");
     grid.run_on_root(&["disk", "add"], &["s3://cold/lab/", "--pool", "archive"]).succeeds();
+    (server, grid)
+}
 
-    let (old, large) = (grid.data().join("old.csv"), grid.data().join("large.bin"));
-    let (of_old, of_large) = (content(1, 100_000), {
-        // Larger than one part of an upload, even when it is compressed.
-        let mut bytes = vec![0; 24 << 20];
-        fs::File::open("/dev/urandom")
-            .and_then(|mut file| file.read_exact(&mut bytes))
-            .expect("reads");
-        bytes
-    });
+#[test]
+fn files_go_to_an_s3_bucket_by_a_policy_and_who_waits_for_a_service_that_hangs_can_be_ended() {
+    let (server, grid) = with_bucket("10 min");
+    let (old, young) = (grid.data().join("old.csv"), grid.data().join("young.csv"));
+    let of_old = content(1, 100_000);
     fs::write(&old, &of_old).expect("writes");
-    fs::write(&large, &of_large).expect("writes");
+    fs::write(&young, b"young").expect("writes");
     let then = SystemTime::now() - Duration::from_secs(100 * 86_400);
     let times = fs::FileTimes::new().set_accessed(then).set_modified(then);
     let opened = fs::File::options().write(true).open(&old).expect("opens");
@@ -338,39 +337,60 @@ fn files_go_to_an_s3_bucket_by_a_policy_and_survive_its_service_being_stopped_an
         grid.run_on_root(&["policy", "run"], &["--wait"]).succeeds();
         is_archived(&grid, &old)
     });
-    assert!(!is_archived(&grid, &large), "it is young");
-    grid.run(&["migrate", text(&large), "--to", "archive"]).succeeds();
+    assert!(!is_archived(&grid, &young));
 
-    // A service that hangs: who waits can be ended, others go on.
+    // Others go on meanwhile.
+    grid.expect_log("unreachable");
     server.stop("-STOP");
     let mut reader = Command::new("cat").arg(&old).stdout(Stdio::null()).spawn().expect("starts");
-    let waits = || {
-        let shown = grid.run(&["waiters", text(&grid.mountpoint())]);
-        shown.stdout.contains("archive") || shown.stdout.contains("recall")
-    };
+    let waits = || grid.run(&["waiters", text(&grid.mountpoint())]).stdout.contains("archive");
     wait_until("the reader waits for the archive", waits);
-    fs::write(grid.data().join("young"), b"young").expect("writes");
+    fs::write(grid.data().join("new"), b"new").expect("writes");
     reader.kill().expect("kills");
     reader.wait().expect("ends");
     server.stop("-CONT");
     wait_until("it is read", || fs::read(&old).is_ok_and(|found| found == of_old));
-
     grid.umount();
+    let _ = grid.run_on_root(&["fsck"], &["--archive"]).expect_code(0);
+}
+
+#[test]
+fn a_large_file_survives_an_interrupted_upload_and_a_service_that_is_gone() {
+    let (server, grid) = with_bucket("5 s");
+    let large = grid.data().join("large.bin");
+    // Larger than some parts of an upload, even when it is compressed.
+    let mut bytes = vec![0; 24 << 20];
+    let random = fs::File::open("/dev/urandom");
+    random.and_then(|mut file| file.read_exact(&mut bytes)).expect("reads");
+    fs::write(&large, &bytes).expect("writes");
+    grid.umount();
+    let _ = grid.mount_to_fail("move.copied", 0);
+    let _ = grid.run(&["migrate", text(&large), "--to", "archive"]);
+    wait_until("the daemon has ended", || grid.daemon().is_none());
+    grid.detach();
+    let asked = |line: &str, part: &str| {
+        server.request(line).expect("answers").to_lowercase().contains(part)
+    };
+    let is_unfinished = || asked("GET /cold?uploads HTTP/1.1", "<uploadid>");
+    assert!(is_unfinished(), "the daemon died within an upload");
     grid.mount();
-    assert_eq!(fs::read(&large).expect("reads"), of_large);
+    assert_eq!(fs::read(&large).expect("reads"), bytes);
+    // The next one who uses the archive gives the upload up.
     grid.run(&["migrate", text(&large), "--to", "archive"]).succeeds();
+    assert!(!is_unfinished() && !asked("GET /cold?prefix=lab/uploads/ HTTP/1.1", "<key>"));
     grid.umount();
     let _ = grid.run_on_root(&["fsck"], &["--archive"]).expect_code(0);
     grid.mount();
-    // A service that is gone for good.
+    assert_eq!(fs::read(&large).expect("reads"), bytes);
+    grid.run(&["migrate", text(&large), "--to", "archive"]).succeeds();
+
     grid.expect_log("unreachable");
     grid.expect_log("not recalled from its archive");
-    grid.expect_log("was not removed");
     drop(server);
     let error = fs::read(&large).expect_err("the service is gone");
     assert_eq!(error.raw_os_error(), Some(5), "{error}");
-    assert_says(&grid.log(), &["s3://cold/lab", "objects/"]);
-    assert_eq!(fs::metadata(&large).expect("stats").len(), of_large.len() as u64);
+    assert_says(&grid.log(), &["s3://cold/lab", "objects/", "/data/large.bin"]);
+    assert_eq!(fs::metadata(&large).expect("stats").len(), bytes.len() as u64);
     fs::remove_file(&large).expect("removes");
     grid.umount();
     grid.is_clean();
