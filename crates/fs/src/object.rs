@@ -325,9 +325,10 @@ impl Objects {
     ) -> Result<Arc<LiveObject>> {
         let mut refusal = None;
         let count = self.disks.count();
-        for _ in 0..count {
-            let turn = self.next_disk.fetch_add(1, Ordering::Relaxed) % count;
-            let Some(of) = self.disks.get(turn) else { continue };
+        // Each disk once, whoever else takes turns meanwhile: else the only one that suits may be missed.
+        let first = self.next_disk.fetch_add(1, Ordering::Relaxed);
+        for step in 0..count {
+            let Some(of) = self.disks.get(first.wrapping_add(step) % count) else { continue };
             // Before the disk is looked at: whoever empties it sees that somebody is about to make an object there.
             let _about_to = of.hold();
             if !of.takes_new() || !suits(of) {

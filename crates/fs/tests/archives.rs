@@ -567,6 +567,15 @@ fn a_pinned_file_stays_out_of_archives() {
     cold.close(fs);
 }
 
+/// One that works, until it ends or fails.
+struct Working<'a>(&'a AtomicU64);
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// Programs that write, cut, replace and read files of their own while others archive and recall them.
 fn under_programs(cold: &Cold, seed: u64) {
     const FILES: u64 = 4;
@@ -580,6 +589,7 @@ fn under_programs(cold: &Cold, seed: u64) {
         for (number, ino) in inos.iter().copied().enumerate() {
             let (fs, working) = (&fs, &working);
             scope.spawn(move || {
+                let _works = Working(working);
                 let mut dice = Dice::of(seed + number as u64);
                 let mut expected: Vec<u8> = Vec::new();
                 for step in 0..STEPS {
@@ -612,7 +622,6 @@ fn under_programs(cold: &Cold, seed: u64) {
                         "seed {seed}, file {number}, step {step}"
                     );
                 }
-                working.fetch_sub(1, Ordering::AcqRel);
             });
         }
         scope.spawn(|| {
