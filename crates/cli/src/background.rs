@@ -12,9 +12,12 @@ use forebay_process::descriptors::close_others_on_exec;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
+/// What is logged unless FOREBAY_LOG says otherwise: not each request to an object store that is tried again.
+const DEFAULT_LOG: &str = "info,object_store=warn";
+
 /// Has this program, as a daemon, log to standard error, as much as the variable FOREBAY_LOG says.
 pub fn log_to_standard_error() -> Result<()> {
-    let filter = std::env::var("FOREBAY_LOG").unwrap_or_else(|_| "info".to_owned());
+    let filter = std::env::var("FOREBAY_LOG").unwrap_or_else(|_| DEFAULT_LOG.to_owned());
     let filter: Targets = filter.parse().with_context(|| {
         format!("FOREBAY_LOG={filter}: write a level such as debug, or TARGET=LEVEL,...")
     })?;

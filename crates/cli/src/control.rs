@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use forebay_base::NodeId;
+use forebay_base::{Ino, NodeId};
 use forebay_fs::census::Census;
 use forebay_fs::policy::{Policy, PolicyReport};
 use forebay_fs::quota::{QuotaChange, QuotaStatus, Subject};
 use forebay_fs::record::{Durability, Placement};
 use forebay_fs::snapshot::{SnapshotDiff, SnapshotStatus, SnapshotsSpace};
 use forebay_fs::tasks::TaskStatus;
-use forebay_fs::{DiskStatus, FilesetStatus, LostDisk, Namespace, NewFileset};
+use forebay_fs::{DiskStatus, FilePlace, FilesetStatus, LostDisk, Migrated, Namespace, NewFileset};
 use forebay_node::members::visit::Wait;
 use serde::{Deserialize, Serialize};
 
@@ -199,6 +199,18 @@ pub enum Ask {
         /// Name of the fileset.
         fileset: Option<String>,
     },
+    /// Move files to a pool.
+    MigrateFiles {
+        /// The pool.
+        pool: String,
+        /// The files.
+        files: Vec<Ino>,
+    },
+    /// Where files lie.
+    Places {
+        /// The files.
+        files: Vec<Ino>,
+    },
     /// What the files of each fileset hold, by user and age.
     Census,
     /// Bind the native filesets that are not bound.
@@ -320,6 +332,16 @@ pub enum Answer {
     Schedules {
         /// The schedules.
         schedules: Vec<Schedule>,
+    },
+    /// To [`Ask::MigrateFiles`], one for each file.
+    Migrated {
+        /// What became of them.
+        outcomes: Vec<Migrated>,
+    },
+    /// To [`Ask::Places`], one for each file that is known here.
+    Places {
+        /// Where they lie.
+        places: Vec<Option<FilePlace>>,
     },
     /// To [`Ask::Census`].
     Census(Census),

@@ -106,7 +106,8 @@ pub fn run(order: &Order, ready: impl FnOnce(Option<&str>) -> Result<()>) -> Res
     let beside = OTHER_FILES
         + CLOSING_MAX
         + settings.spare_objects
-        + files_of_rings(&front, settings.keeps_locks());
+        // Archives take as many entries as locks, and are not known yet.
+        + files_of_rings(&front, true);
     // As many again may be open for a commit that is to sync them first.
     let room = file_limit.saturating_sub(beside) / 2;
     if settings.open_objects_max > room {
@@ -577,7 +578,7 @@ impl Running {
             Ask::BackUp { .. } | Ask::Waits { .. } => {
                 unreachable!("a thread of its own answers it")
             }
-            of_disks => return disks::answer(&self.fs, of_disks),
+            of_disks => return disks::answer(&self.fs, self.home.root(), of_disks),
         };
         self.session.tell_kernel();
         match done {

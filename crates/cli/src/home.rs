@@ -1,6 +1,7 @@
 //! A file system's home folder: settings, stores, reserve, log, pid, control socket and default disk.
 
 mod access;
+pub mod archive;
 pub mod disks;
 mod lock;
 mod member;
@@ -209,7 +210,7 @@ impl Home {
         let superblock = self.superblock(&stores)?;
         let mut disks = Vec::new();
         for record in superblock.disks.iter().filter(|record| record.is_expected()) {
-            let disk = open_disk(&superblock, record).unwrap_or_else(|error| {
+            let disk = open_disk(&self.root, &superblock, record).unwrap_or_else(|error| {
                 let why = crate::output::chain(&error);
                 Arc::new(AbsentDisk::new(&record.uuid, &record.location, &why))
             });
@@ -313,8 +314,11 @@ fn damaged_store(root: &Path, error: FsError) -> anyhow::Error {
     }
 }
 
-fn open_disk(superblock: &Superblock, record: &DiskRecord) -> Result<Arc<dyn Disk>> {
+fn open_disk(root: &Path, superblock: &Superblock, record: &DiskRecord) -> Result<Arc<dyn Disk>> {
     let label = Label { file_system: superblock.uuid.clone(), disk: record.uuid.clone() };
+    if archive::is_archive(&record.location) {
+        return Ok(Arc::new(archive::open(root, &record.location, label)?));
+    }
     let disk = DirectoryDisk::open(&record.location, &label)
         .with_context(|| format!("disk {}", record.location))?;
     Ok(Arc::new(disk))

@@ -161,6 +161,8 @@ fn of_status(files: &mut Files, status: Status) {
     files.disks = status
         .disks
         .into_iter()
+        // An archive has no size, and does not fill up.
+        .filter(|disk| !disk.kind.starts_with(forebay_disk::archive::KIND))
         .map(|disk| Disk {
             name: disk.location,
             total_bytes: disk.total_bytes,

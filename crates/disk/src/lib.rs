@@ -14,7 +14,8 @@
 //! Disks: [`directory::DirectoryDisk`] (a directory of any local file system), [`memory::MemoryDisk`]
 //! (tests; can be crashed) and [`faulty::FaultyDisk`] (wraps another one and fails on purpose).
 //! [`remote::RemoteDisk`] is a disk of another node. All pass the same suite (`tests/conformance.rs`).
-//! [`absent::AbsentDisk`] stands for one that is not there.
+//! [`absent::AbsentDisk`] stands for one that is not there. [`archive::ArchiveDisk`] keeps objects packed in an object store:
+//! they are written once and not opened, only copied out.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use forebay_base::{FilesetId, ObjectId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub mod absent;
+pub mod archive;
 pub mod directory;
 pub mod faulty;
 pub mod memory;
@@ -75,6 +77,9 @@ pub enum DiskError {
         /// Why the node does not answer.
         why: String,
     },
+    /// The object lies in an archive: a copy of it must be made on another disk before it can be used.
+    #[error("object {0} lies in the archive")]
+    Archived(ObjectId),
 }
 
 /// Outcome of a disk call.
@@ -297,6 +302,27 @@ pub trait Disk: Send + std::marker::Sync {
     /// # Errors
     /// [`DiskError::NotFound`], [`DiskError::Io`].
     fn open(&self, id: ObjectId) -> Result<Arc<dyn Object>>;
+
+    /// Whether its objects are packed elsewhere: written once, read by [`Disk::read_archived`], and never opened.
+    fn is_archive(&self) -> bool {
+        false
+    }
+
+    /// Opens an object of an archive for reading alone.
+    ///
+    /// # Errors
+    /// [`DiskError::Unsupported`] if this is not an archive; [`DiskError::NotFound`], [`DiskError::Io`] if the object is
+    /// damaged, [`DiskError::Away`].
+    fn read_archived(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
+        let _ = id;
+        Err(DiskError::Unsupported)
+    }
+
+    /// Whether objects of a fileset were removed that are there still: the disk removes them later.
+    fn has_removals(&self, fileset: FilesetId) -> bool {
+        let _ = fileset;
+        false
+    }
 
     /// Removes a published object; open handles keep working. An absent one is not an error.
     ///

@@ -75,11 +75,38 @@ pub struct FilesetCensus {
     pub others: ByAge,
 }
 
+/// What lies in one archive.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchiveCensus {
+    /// Where it is.
+    pub location: String,
+    /// Its pool.
+    pub pool: String,
+    /// Files that lie there.
+    pub files: u64,
+    /// Sum of their sizes, in bytes.
+    pub bytes: u64,
+    /// Bytes that they take there, compressed.
+    pub stored_bytes: u64,
+}
+
+impl ArchiveCensus {
+    /// Bytes of files for each byte that they take; none if it is empty.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
+    pub fn ratio(&self) -> Option<f64> {
+        (self.stored_bytes > 0).then(|| self.bytes as f64 / self.stored_bytes as f64)
+    }
+}
+
 /// All filesets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Census {
     /// Filesets, in order of their numbers.
     pub filesets: Vec<FilesetCensus>,
+    /// Archives, in order of their disks.
+    #[serde(default)]
+    pub archives: Vec<ArchiveCensus>,
     /// How long it took.
     pub seconds: f64,
 }

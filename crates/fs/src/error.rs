@@ -123,6 +123,10 @@ pub enum FsError {
     /// A quota of the fileset, or of the file's user or group in it, allows no more (EDQUOT).
     #[error("disk quota exceeded: `forebay quota list` shows the limits")]
     QuotaExceeded,
+    /// The bytes of the file lie in an archive: [`Namespace::recall`](crate::Namespace::recall) brings them back, and then the
+    /// request is repeated (EIO, should it ever get out).
+    #[error("the file lies in an archive")]
+    Archived,
 }
 
 /// Outcome of a file-system call.
@@ -166,6 +170,7 @@ impl From<DiskError> for FsError {
                 FsError::Io(error.to_string())
             }
             DiskError::TooManyFiles(why) => FsError::TooManyFiles(why),
+            DiskError::Archived(_) => FsError::Archived,
             DiskError::Absent(why) => FsError::Absent(why),
             DiskError::Io(why) => FsError::Io(why),
             DiskError::Away { disk, location, why } => FsError::Away { disk, location, why },

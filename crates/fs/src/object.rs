@@ -21,6 +21,7 @@ use crate::record::ObjectRef;
 use crate::stock::{Next, Stock};
 use crate::writeset::Removal;
 
+mod archived;
 mod disks;
 mod live;
 mod pressure;
@@ -46,6 +47,8 @@ pub trait DirectAccess: Send + std::marker::Sync {
 pub struct Objects {
     /// The disks, those that are not there included.
     pub disks: Disks,
+    /// One of them is an archive, or was.
+    has_archives: AtomicBool,
     /// Their pools.
     pub(crate) pools: Pools,
     direct: OnceLock<Arc<dyn DirectAccess>>,
@@ -114,6 +117,7 @@ impl Objects {
         fail_points: FailPoints,
     ) -> Objects {
         Objects {
+            has_archives: AtomicBool::new(disks.iter().any(FsDisk::is_archive)),
             disks: Disks::of(disks),
             pools,
             direct: OnceLock::new(),
@@ -171,6 +175,7 @@ impl Objects {
 
     /// A disk that came since the file system was opened.
     pub(crate) fn add_disk(&self, disk: FsDisk) {
+        self.has_archives.fetch_or(disk.is_archive(), Ordering::Release);
         self.disks.add(disk);
     }
 
@@ -211,7 +216,9 @@ impl Objects {
         if !self.has_near(pool) {
             return self.make_named(|of| of.pool() == pool, number);
         }
-        let on_any = || self.make_fresh(|of| of.pool() == pool && of.space.takes_objects());
+        let on_any = || {
+            self.make_fresh(|of| of.pool() == pool && !of.is_archive() && of.space.takes_objects())
+        };
         match self.stock.take(pool.place()).map_or_else(on_any, Ok) {
             // Those of other nodes may have room.
             Err(FsError::NoSpace) if self.has_far(pool) => {
@@ -232,17 +239,7 @@ impl Objects {
         suits: impl Fn(&FsDisk) -> bool,
         number: impl Fn() -> Result<ObjectId>,
     ) -> Result<Arc<LiveObject>> {
-        let from = self.disk(from)?;
-        if !from.is_near {
-            match self.make_named(|of| of.is_beside(from) && suits(of), &number) {
-                Err(FsError::NoSpace | FsError::Absent(_) | FsError::Away { .. }) => {}
-                made => return made,
-            }
-        }
-        match self.make_fresh(|of| of.space.takes_objects() && suits(of)) {
-            Err(FsError::NoSpace) => self.make_named(|of| !of.is_near && suits(of), number),
-            live => number_fresh(live?, number()?),
-        }
+        self.make_for_move(from, |of| !of.is_archive() && suits(of), number)
     }
 
     /// The number of a copy that is about to be made; never 0.
@@ -251,7 +248,8 @@ impl Objects {
     }
 
     fn has_near(&self, pool: Pool) -> bool {
-        self.disks.all().any(|disk| disk.is_near && disk.pool() == pool && disk.takes_new())
+        let holds = |disk: &FsDisk| disk.is_near && !disk.is_archive() && disk.takes_new();
+        self.disks.all().any(|disk| holds(disk) && disk.pool() == pool)
     }
 
     fn has_far(&self, pool: Pool) -> bool {
@@ -293,7 +291,7 @@ impl Objects {
         number: impl Fn() -> Result<ObjectId>,
     ) -> Result<Arc<LiveObject>> {
         self.make_on(
-            |of| of.space.takes_objects() && suits(of),
+            |of| !of.is_archive() && of.space.takes_objects() && suits(of),
             |FsDisk { id: disk, disk: place, .. }| {
                 let at = ObjectRef { disk: *disk, id: number()? };
                 let made = self.observe(*disk, place.create_named(at.id));
@@ -339,9 +337,10 @@ impl Objects {
     ) -> Result<Arc<LiveObject>> {
         let mut refusal = None;
         let count = self.disks.count();
-        for _ in 0..count {
-            let turn = self.next_disk.fetch_add(1, Ordering::Relaxed) % count;
-            let Some(of) = self.disks.get(turn) else { continue };
+        // Each disk once, whoever else takes turns meanwhile: else the only one that suits may be missed.
+        let first = self.next_disk.fetch_add(1, Ordering::Relaxed);
+        for step in 0..count {
+            let Some(of) = self.disks.get(first.wrapping_add(step) % count) else { continue };
             // Before the disk is looked at: whoever empties it sees that somebody is about to make an object there.
             let _about_to = of.hold();
             if !of.takes_new() || !suits(of) {
@@ -556,7 +555,8 @@ impl Objects {
                 let missing = self.stock.missing(place);
                 next = next.or(Next::after(missing));
                 for _ in 0..missing {
-                    let suits = |of: &FsDisk| of.pool() == pool && !of.space.is_short();
+                    let suits =
+                        |of: &FsDisk| of.pool() == pool && !of.is_archive() && !of.space.is_short();
                     let Ok(live) = self.make_fresh(suits) else {
                         next = Next::Refused;
                         break;
@@ -647,7 +647,8 @@ impl Objects {
 
     /// Whether an object of a fileset could not be removed.
     pub fn has_left_behind(&self, fileset: FilesetId) -> bool {
-        self.left_behind.lock().contains(&fileset)
+        let removes_later = |disk: &FsDisk| disk.is_expected() && disk.disk.has_removals(fileset);
+        self.left_behind.lock().contains(&fileset) || self.disks.all().any(removes_later)
     }
 
     /// All objects of a fileset that belong to nothing are removed.

@@ -34,6 +34,8 @@ pub struct Settings {
     pub client_holds_max: usize,
     /// Bytes per second that a task of the background may copy; zero for no bound.
     pub task_speed: ByteSize,
+    /// Files that are brought back from an archive at once.
+    pub recall_threads: usize,
     /// Files are opened for writing on the direct path while more than this is left of each quota.
     pub quota_margin: ByteSize,
     /// How long a request waits for the owner of a fileset.
@@ -182,6 +184,13 @@ impl Section for Settings {
             set: |s, v| value::size(v, ByteSize(0), ByteSize::gib(1024)).map(|x| s.task_speed = x),
         },
         Setting {
+            name: "recall_threads",
+            default: "4",
+            allowed: "a number from 1 to 64",
+            meaning: "Files that are recalled from archives at the same time. Each takes about 20 MiB of memory meanwhile.",
+            set: |s, v| value::count(v, 1, 64).map(|x| s.recall_threads = x),
+        },
+        Setting {
             name: "quota_margin",
             default: "\"1 GiB\"",
             allowed: "a size from \"0 B\" to \"1 TiB\"",
@@ -211,8 +220,8 @@ impl Section for Settings {
             default: "\"30 s\"",
             allowed: "a time from \"0 ms\" to \"10000 h\"",
             meaning: "How long programs wait for the bytes of a file whose disk belongs to another node that does not answer, \
-                      counted from when that was noticed. After that they get EIO, until the node is back. \"10000 h\" means, \
-                      in effect, forever.",
+                      or lies in an archive that does not answer, counted from when that was noticed. After that they get EIO, \
+                      until it is back. \"10000 h\" means, in effect, forever.",
             set: |s, v| value::duration(v, MS(0), MS(36_000_000_000)).map(|x| s.away_timeout = x),
         },
         Setting {
@@ -259,6 +268,7 @@ impl Default for Settings {
             native_handles_max: 0,
             client_holds_max: 0,
             task_speed: ByteSize(0),
+            recall_threads: 0,
             quota_margin: ByteSize(0),
             owner_wait: Duration::ZERO,
             fileset_idle: Duration::ZERO,

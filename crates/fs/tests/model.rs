@@ -103,6 +103,20 @@ fn served_files_in_a_directory_behave_like_the_reference() {
 }
 
 #[test]
+fn archived_files_behave_like_the_reference() {
+    run("archived_files_behave", || Rig::in_memory().with_archive());
+}
+
+#[test]
+fn archived_direct_files_with_little_memory_behave_like_the_reference() {
+    run("archived_direct_files_with_little_memory", || {
+        let rig = Rig::in_directory().with_archive();
+        tight(&rig);
+        rig
+    });
+}
+
+#[test]
 fn files_of_another_node_behave_like_the_reference() {
     run("files_of_another_node", Rig::of_another_node);
 }

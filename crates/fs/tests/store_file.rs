@@ -71,6 +71,7 @@ impl Scene {
         let mut how = Options {
             repair,
             records_lost: false,
+            archives: forebay_fs::fsck::Archives::Trusted,
             stores: None,
             fileset: None,
             disks: None,
@@ -269,6 +270,7 @@ fn restore_and_look(was_mounted: bool, records_lost: bool) {
     let mut how = Options {
         repair: Repair::Found,
         records_lost,
+        archives: forebay_fs::fsck::Archives::Trusted,
         stores: None,
         fileset: None,
         disks: None,

@@ -151,9 +151,11 @@ impl Adapter {
         frees_or_takes && self.fs.is_short_of_space()
     }
 
-    /// Whether a request that is quick otherwise may wait for a disk: all of a native fileset.
+    /// Whether a request that is quick otherwise may wait for a disk: all of a native fileset, and opens where files may lie in
+    /// an archive.
     pub(crate) fn may_wait_for_disk(&self, header: &InHeader) -> bool {
-        !self.fs.keeps_names(ino_of(header.nodeid))
+        let may_recall = header.opcode == opcode::OPEN && self.fs.has_archives();
+        may_recall || !self.fs.keeps_names(ino_of(header.nodeid))
     }
 
     /// Carries out one request; the answer's body is in `reply` then.
@@ -328,7 +330,8 @@ impl Adapter {
                 SetId::KillIfWritten { gid: request.caller.gid }
             },
         };
-        let attributes = self.fs.set_attributes(request.ino, set)?;
+        let change = || self.fs.set_attributes_here(request.ino, set);
+        let attributes = self.recalled(request, change)?;
         reply.push(&self.ttl.attributes(&attributes));
         Ok(())
     }

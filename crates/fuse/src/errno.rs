@@ -33,7 +33,11 @@ pub(crate) fn of(error: &FsError) -> i32 {
         FsError::Interrupted => libc::EINTR,
         FsError::System(errno) => *errno,
         FsError::Damaged(_) | FsError::UnknownVersion(_) => libc::EUCLEAN,
-        FsError::Io(_) | FsError::Away { .. } | FsError::Fenced | FsError::Moved => libc::EIO,
+        FsError::Io(_)
+        | FsError::Away { .. }
+        | FsError::Archived
+        | FsError::Fenced
+        | FsError::Moved => libc::EIO,
     }
 }
 

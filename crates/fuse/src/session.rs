@@ -144,7 +144,7 @@ impl Opening {
             },
         };
         let crew = match &transport {
-            Transport::Dev(_) => Crew::alone(&self.adapter.settings, self.adapter.fs.keeps_locks()),
+            Transport::Dev(_) => Crew::alone(&self.adapter.settings, self.adapter.waits_long()),
             Transport::Uring(_) => Crew::beside_ring(),
         };
         crew.start(&self.device, &self.adapter, &self.ends.0)?;

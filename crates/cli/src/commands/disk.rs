@@ -10,12 +10,13 @@ use forebay_fs::tasks::{TaskState, TaskStatus};
 use forebay_fs::{DiskStatus, LostDisk, Namespace};
 
 use crate::control::{self, Answer, Ask};
-use crate::home::{Home, disks};
+use crate::home::{Home, archive, disks};
 use crate::output::{Table, bytes};
 
 /// List, add, empty and remove the disks of a file system.
 ///
-/// A disk is a directory on a disk of this machine. Each belongs to a pool (flash, disk, archive, or any other name):
+/// A disk is a directory on a disk of this machine, or an archive: an S3 bucket (s3://BUCKET/FOLDER) or a directory elsewhere
+/// (file:///DIRECTORY), where files lie compressed until somebody uses them (`forebay migrate --help`). Each belongs to a pool (flash, disk, archive, or any other name):
 /// new files lie on the disks of their fileset's pool, which `forebay fileset set --pool` chooses. The file system may be
 /// mounted or not, and programs continue meanwhile. Draining and rebalancing are background tasks (`forebay tasks`)
 /// while it is mounted; otherwise the command itself does the work.
@@ -27,6 +28,7 @@ use crate::output::{Table, bytes};
 #[command(after_help = "Examples:
   forebay disk list /srv/forebay
   forebay disk add /srv/forebay /mnt/nvme1/forebay --pool flash
+  forebay disk add /srv/forebay s3://lab-cold/forebay --pool archive
   forebay disk label /srv/forebay /mnt/nvme1/forebay --group rack-2
   forebay disk drain /srv/forebay /mnt/old/forebay --wait
   forebay disk remove /srv/forebay /mnt/old/forebay
@@ -55,14 +57,21 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Add a disk, on which new files of its pool lie from now on.
+    /// Add a disk, on which new files of its pool lie from now on, or an archive.
+    ///
+    /// The pool of an archive consists of archives alone. Endpoint, region and keys of S3 come from ROOT/s3.toml (endpoint,
+    /// region, access_key, secret_key; mode 600), otherwise from the environment of the daemon (AWS_ENDPOINT_URL,
+    /// AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, or the role of the machine).
     #[command(after_help = "Examples:
   forebay disk add /srv/forebay /mnt/nvme1/forebay
-  forebay disk add /srv/forebay /mnt/hdd/forebay --pool archive --group shelf-1")]
+  forebay disk add /srv/forebay /mnt/hdd/forebay --pool slow --group shelf-1
+  forebay disk add /srv/forebay s3://lab-cold/forebay --pool archive
+  forebay disk add /srv/forebay file:///mnt/nas/forebay --pool archive")]
     Add {
         /// Home folder of the file system.
         root: PathBuf,
-        /// Existing, empty directory on the disk.
+        /// Existing, empty directory on the disk, or the address of an archive.
+        #[arg(value_name = "DIRECTORY|ADDRESS")]
         directory: PathBuf,
         /// Pool that it belongs to.
         #[arg(long, default_value = DEFAULT_POOL)]
@@ -165,13 +174,16 @@ impl Disk {
             Action::List { root, json } => list(&root, json)?,
             Action::Add { root, directory, pool, group } => {
                 // The daemon has another current directory.
-                let directory = std::path::absolute(&directory)?;
+                let is_archive = directory.to_str().is_some_and(archive::is_archive);
+                let directory =
+                    if is_archive { directory } else { std::path::absolute(&directory)? };
                 let ask = Ask::AddDisk {
                     directory: directory.clone(),
                     pool: pool.clone(),
                     group: group.clone(),
                 };
-                change(&root, &ask, |fs| disks::add(fs, &directory, &pool, &group))?;
+                let home = Home::at(&root)?;
+                change(&root, &ask, |fs| disks::add(fs, home.root(), &directory, &pool, &group))?;
             }
             Action::Label { root, disk, pool, group } => {
                 let ask =
@@ -191,7 +203,8 @@ impl Disk {
             }
             Action::Remove { root, disk, lost: false, .. } => {
                 let ask = Ask::RemoveDisk { disk: place(&disk) };
-                change(&root, &ask, |fs| disks::remove(fs, &place(&disk)))?;
+                let home = Home::at(&root)?;
+                change(&root, &ask, |fs| disks::remove(fs, home.root(), &place(&disk)))?;
             }
             Action::Remove { root, disk, lost: true, json } => give_up(&root, &place(&disk), json)?,
             Action::Rebalance { root, pool, wait, json } => {
@@ -209,6 +222,9 @@ fn place(disk: &str) -> String {
     if !path.is_absolute() && disk.contains(":/") {
         // A disk of another node.
         return disk.to_owned();
+    }
+    if archive::is_archive(disk) {
+        return archive::normal(disk).unwrap_or_else(|_| disk.to_owned());
     }
     if !path.is_absolute() && !disk.contains('/') {
         return disk.to_owned();
@@ -380,6 +396,8 @@ fn cells(disk: &DiskStatus) -> Vec<String> {
     };
     let taken = u128::from(disk.total_bytes.saturating_sub(disk.available_bytes));
     let full = taken * 100 / u128::from(disk.total_bytes.max(1));
+    // An archive has no size of its own.
+    let sized = |text: String| if disk.total_bytes == 0 { "-".to_owned() } else { text };
     vec![
         disk.location.clone(),
         disk.uuid.chars().take(8).collect(),
@@ -387,9 +405,9 @@ fn cells(disk: &DiskStatus) -> Vec<String> {
         if disk.group.is_empty() { "-".to_owned() } else { disk.group.clone() },
         used.to_owned(),
         disk.kind.clone(),
-        bytes(disk.total_bytes),
-        bytes(disk.available_bytes),
-        format!("{full} %"),
+        sized(bytes(disk.total_bytes)),
+        sized(bytes(disk.available_bytes)),
+        sized(format!("{full} %")),
         disk.objects_in_use.to_string(),
     ]
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use forebay_fs::fsck::{Options, Outcome, Repair};
+use forebay_fs::fsck::{Archives, Options, Outcome, Repair};
 
 use crate::home::{Checked, Home};
 
@@ -23,6 +23,7 @@ use crate::home::{Checked, Home};
 #[command(after_help = "Examples:
   forebay fsck /srv/forebay
   forebay fsck /srv/forebay --repair
+  forebay fsck /srv/forebay --archive
   forebay fsck /srv/forebay --json | jq .findings
   forebay fsck grid1 --fileset data
   forebay fsck grid1 --unreachable")]
@@ -39,6 +40,10 @@ pub struct Fsck {
     /// (unreachable) or no node has the disk any more (LOST). Checks nothing else. Exit codes: 0 none, 4 some.
     #[arg(long, conflicts_with = "repair")]
     unreachable: bool,
+    /// Also ask archives: each archived file must have its object there, whole and of its size, and objects to which no
+    /// file refers are reported (removed with --repair). Takes two requests to the store for each archived file.
+    #[arg(long, conflicts_with = "unreachable")]
+    archive: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -63,6 +68,7 @@ impl Fsck {
         let mut options = Options {
             repair,
             records_lost: false,
+            archives: if self.archive { Archives::Checked } else { Archives::Trusted },
             stores: None,
             fileset: None,
             disks: None,
@@ -136,5 +142,8 @@ pub fn print(checked: &Checked) -> Result<()> {
         counts.objects,
         crate::output::bytes(counts.bytes)
     );
+    if counts.archived > 0 {
+        outln!("{} files lie in archives", counts.archived);
+    }
     Ok(())
 }

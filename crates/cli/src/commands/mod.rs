@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod fileset;
 pub mod fsck;
 pub mod grid;
+pub mod migrate;
 pub mod mkfs;
 pub mod mount;
 pub mod plan;

@@ -20,8 +20,9 @@ use crate::output::{Table, bytes};
 /// (larger, smaller), age of the content (older), and by the fill of the pool: above and until, in percent, move the
 /// oldest files until the pool is that full. `[[delete]]` rules remove files of a fileset whose content has not changed for
 /// a time. `[[list]]` rules list files. Files are moved and removed by a task (`forebay tasks`), within its speed;
-/// files that programs have open stay for the next run. In a cluster each owner moves the files of its filesets, and rules with
-/// above and until are not available.
+/// files that programs have open stay for the next run. The pool that files go to may be one of archives (`forebay disk add
+/// --help`): then `older` asks that a file was not accessed or recalled for that long either. In a cluster each owner moves
+/// the files of its filesets; rules with above and until, and archives, are not available there.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay policy check rules.toml

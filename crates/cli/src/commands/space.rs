@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use forebay_fs::census::{AGES, Census, Held};
+use forebay_fs::census::{AGES, ArchiveCensus, Census, Held};
 use serde::Serialize;
 
 use super::waiters::home_of;
@@ -80,6 +80,8 @@ struct Found<'a> {
     rows: &'a [Row],
     /// Filesets that were not counted, with the reason.
     not_counted: BTreeMap<&'a str, &'a str>,
+    /// What lies in archives, all filesets together.
+    archives: &'a [ArchiveCensus],
     seconds: f64,
 }
 
@@ -134,10 +136,24 @@ impl Space {
             let not_counted = reasons
                 .filter_map(|fileset| Some((&*fileset.fileset, fileset.not_counted.as_deref()?)))
                 .collect();
-            put_json(&Found { rows: &rows, not_counted, seconds: census.seconds })?;
+            let archives = &census.archives;
+            put_json(&Found { rows: &rows, not_counted, archives, seconds: census.seconds })?;
             return Ok(ExitCode::SUCCESS);
         }
         out!("{}", render(&rows, &self.by));
+        for archive in &census.archives {
+            outln!(
+                "of these, {} files with {} lie in archive {} (pool {}), where they take {}{}",
+                archive.files,
+                bytes(archive.bytes),
+                archive.location,
+                archive.pool,
+                bytes(archive.stored_bytes),
+                archive
+                    .ratio()
+                    .map_or_else(String::new, |ratio| format!(": compressed {ratio:.2} to 1"))
+            );
+        }
         for fileset in &census.filesets {
             if let Some(why) = why_not(fileset) {
                 note!("forebay: fileset {} was not counted: {why}", fileset.fileset);
@@ -246,6 +262,7 @@ mod tests {
                 fileset("/", vec![user(4_000_001, 1, 2)]),
                 fileset("data", vec![user(4_000_001, 10, 20), user(4_000_002, 100, 200)]),
             ],
+            archives: Vec::new(),
             seconds: 0.0,
         };
         let users = &mut Users::default();

@@ -71,12 +71,14 @@ fn print(found: &Found) -> Result<()> {
     let mut disks =
         Table::new(&["DISK", "POOL", "KIND", "SIZE", "AVAILABLE", "OBJECTS", "SPARE", "ERRORS"]);
     for disk in &found.disks {
+        // An archive has no size of its own.
+        let sized = |size| if disk.total_bytes == 0 { "-".to_owned() } else { bytes(size) };
         disks.row(vec![
             disk.location.clone(),
             disk.pool.clone(),
             disk.kind.clone(),
-            bytes(disk.total_bytes),
-            bytes(disk.available_bytes),
+            sized(disk.total_bytes),
+            sized(disk.available_bytes),
             disk.objects_in_use.to_string(),
             disk.spare_objects.to_string(),
             disk.errors.to_string(),

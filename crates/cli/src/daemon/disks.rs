@@ -1,5 +1,7 @@
 //! What commands ask of disks, pools, tasks and quotas.
 
+use std::path::Path;
+
 use anyhow::{Context as _, Result, bail};
 use forebay_fs::Namespace;
 
@@ -32,26 +34,27 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::OrderTask { .. }
             | Ask::LookAtPolicy { .. }
             | Ask::RunPolicy { .. }
+            | Ask::MigrateFiles { .. }
     )
 }
 
 /// Answers a command.
-pub fn answer(fs: &Namespace, ask: Ask) -> Answer {
-    carry_out(fs, ask)
+pub fn answer(fs: &Namespace, root: &Path, ask: Ask) -> Answer {
+    carry_out(fs, root, ask)
         .unwrap_or_else(|error| Answer::Refused { reason: crate::output::chain(&error) })
 }
 
-fn carry_out(fs: &Namespace, ask: Ask) -> Result<Answer> {
+fn carry_out(fs: &Namespace, root: &Path, ask: Ask) -> Result<Answer> {
     match ask {
         Ask::SetPool { name, pool } => fs.set_fileset_pool(&name, &pool)?,
-        Ask::AddDisk { directory, pool, group } => disks::add(fs, &directory, &pool, &group)?,
+        Ask::AddDisk { directory, pool, group } => disks::add(fs, root, &directory, &pool, &group)?,
         Ask::LabelDisk { disk, pool, group } => {
             fs.label_disk(&disk, pool.as_deref(), group.as_deref())?;
         }
         Ask::DrainDisk { disk, to } => return begun(fs, fs.drain_disk(&disk, to.as_deref())?),
         Ask::Rebalance { pool } => return begun(fs, fs.rebalance(&pool)?),
         Ask::UseDisk { disk } => fs.use_disk_again(&disk)?,
-        Ask::RemoveDisk { disk } => disks::remove(fs, &disk)?,
+        Ask::RemoveDisk { disk } => disks::remove(fs, root, &disk)?,
         Ask::GiveUpDisk { disk } => {
             return Ok(Answer::LostDisk(fs.give_up_disk(&disk, LOST_MAX)?));
         }
@@ -82,6 +85,13 @@ fn carry_out(fs: &Namespace, ask: Ask) -> Result<Answer> {
         Ask::SnapshotSpace { fileset } => {
             let filesets = fs.space_of_snapshots(fileset.as_deref())?;
             return Ok(Answer::SnapshotSpace { filesets });
+        }
+        Ask::MigrateFiles { pool, files } => {
+            return Ok(Answer::Migrated { outcomes: fs.migrate_files(&pool, &files)? });
+        }
+        Ask::Places { files } => {
+            let places = files.iter().map(|ino| fs.place_of(*ino).ok()).collect();
+            return Ok(Answer::Places { places });
         }
         Ask::Census => return Ok(Answer::Census(fs.census())),
         Ask::Tasks => return Ok(Answer::Tasks { tasks: fs.all_tasks()? }),

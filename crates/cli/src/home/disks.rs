@@ -1,19 +1,26 @@
-//! Directories that become disks of a file system, and cease to be.
+//! Directories and archives that become disks of a file system, and cease to be.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use forebay_disk::Disk;
+use forebay_disk::archive::ArchiveDisk;
 use forebay_disk::directory::{DirectoryDisk, Label};
 use forebay_fs::record::{DiskRecord, DiskUse};
 use forebay_fs::{Namespace, NewDisk};
 
-/// Makes a disk of an empty directory and adds it to a file system. Goes on where an earlier try was interrupted.
+use super::archive;
+
+/// Makes a disk of an empty directory, or of the address of an archive, and adds it to the file system whose home folder is
+/// `root`. Goes on where an earlier try was interrupted.
 ///
 /// # Errors
 /// If the directory cannot be a disk, with the reason; nothing is added then.
-pub fn add(fs: &Namespace, path: &Path, pool: &str, group: &str) -> Result<()> {
+pub fn add(fs: &Namespace, root: &Path, path: &Path, pool: &str, group: &str) -> Result<()> {
+    if let Some(address) = path.to_str().filter(|path| archive::is_archive(path)) {
+        return add_archive(fs, root, address, pool, group);
+    }
     let path = path.canonicalize().with_context(|| {
         format!("disk {}: name an existing, empty directory on the disk", path.display())
     })?;
@@ -52,16 +59,54 @@ pub fn add(fs: &Namespace, path: &Path, pool: &str, group: &str) -> Result<()> {
     Ok(added?)
 }
 
+fn add_archive(fs: &Namespace, root: &Path, address: &str, pool: &str, group: &str) -> Result<()> {
+    let location = archive::normal(address)?;
+    let bucket = archive::bucket(root, &location)?;
+    let file_system = fs.uuid();
+    let known = ArchiveDisk::read_label(&*bucket, &location)?;
+    let own = known.filter(|label| label.file_system == file_system);
+    let uuid = match own {
+        Some(label) if fs.was_removed(&label.disk) => {
+            ArchiveDisk::unformat(&*bucket, &location)?;
+            super::uuid()?
+        }
+        Some(label) if !fs.has_disk(&label.disk) => label.disk,
+        Some(label) => bail!("{location} is disk {} of this file system already", label.disk),
+        None => super::uuid()?,
+    };
+    let label = Label { file_system, disk: uuid.clone() };
+    ArchiveDisk::format(&*bucket, &label, &location)?;
+    let disk: Arc<dyn Disk> = Arc::new(ArchiveDisk::open(bucket, label, &location));
+    let new = NewDisk { uuid, location, pool: pool.to_owned(), group: group.to_owned() };
+    let added = fs.add_disk(&new, disk);
+    if added.is_err() {
+        let bucket = archive::bucket(root, &new.location)?;
+        if let Err(error) = ArchiveDisk::unformat(&*bucket, &new.location) {
+            tracing::warn!(location = new.location, %error, "a place that did not become a disk keeps its label");
+        }
+    }
+    Ok(added?)
+}
+
 /// Takes an empty disk away from a file system, and its label off the directory.
 ///
 /// # Errors
 /// If the disk cannot be taken away, with the reason.
-pub fn remove(fs: &Namespace, which: &str) -> Result<()> {
+pub fn remove(fs: &Namespace, root: &Path, which: &str) -> Result<()> {
     let before = fs.disk_named(which)?;
     let DiskRecord { uuid, location, .. } = fs.remove_disk(which)?;
     let label = Label { file_system: fs.uuid(), disk: uuid };
     if fs.is_in_cluster() {
         // The node that has it sees to that.
+        return Ok(());
+    }
+    if archive::is_archive(&location) {
+        let bucket = archive::bucket(root, &location);
+        let unmarked = bucket.and_then(|bucket| Ok(ArchiveDisk::unformat(&*bucket, &location)?));
+        if let (true, Err(error)) = (before.used != DiskUse::Lost, unmarked) {
+            let error = crate::output::chain(&error);
+            tracing::warn!(location, error, "an archive that was taken away keeps its label");
+        }
         return Ok(());
     }
     if before.used != DiskUse::Lost

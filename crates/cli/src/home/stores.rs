@@ -57,7 +57,7 @@ impl Home {
         let stores = self.stores(&self.settings()?)?;
         // Whoever held the lock may be about to end and close it.
         drop(self.superblock(&stores));
-        let disks = find_all_disks(&stores)?;
+        let disks = find_all_disks(&self.root, &stores)?;
         let chosen = choose(names_of(&stores)?, name)?;
         let mut kept = Vec::new();
         let mut check = |id, how: &mut Options<'_>| -> Result<Report> {
@@ -100,7 +100,7 @@ impl Home {
                 );
             }
         }
-        let disks = find_all_disks(&copies)?;
+        let disks = find_all_disks(&self.root, &copies)?;
         self.make_names_folder()?;
         let (mut reports, mut kept) = (Vec::new(), Vec::new());
         // The root fileset names the others: it comes last, and is checked even if it is not restored.
@@ -116,6 +116,7 @@ impl Home {
             let mut how = Options {
                 repair: Repair::Found,
                 records_lost: is_chosen,
+                archives: forebay_fs::fsck::Archives::Trusted,
                 fileset: Some(id),
                 disks: None,
                 stores: Some(&stores),
@@ -231,7 +232,7 @@ pub fn stored_names(copies: &RedbFolder, backup: &Path) -> Result<Vec<(FilesetId
 }
 
 /// All disks of a file system, as the first store that can be read tells: those of the root fileset's, if it can.
-fn find_all_disks(stores: &RedbFolder) -> Result<Vec<NamedDisk>> {
+fn find_all_disks(root: &Path, stores: &RedbFolder) -> Result<Vec<NamedDisk>> {
     for id in stores.list()? {
         let superblock = stores.look(id).map_err(FsError::from);
         let Ok(superblock) = superblock.and_then(|store| read_superblock(&*store)) else {
@@ -239,7 +240,7 @@ fn find_all_disks(stores: &RedbFolder) -> Result<Vec<NamedDisk>> {
         };
         let disks = superblock.disks.iter().filter(|record| record.is_expected());
         return disks
-            .map(|record| Ok((record.uuid.clone(), open_disk(&superblock, record)?)))
+            .map(|record| Ok((record.uuid.clone(), open_disk(root, &superblock, record)?)))
             .collect();
     }
     Ok(Vec::new())

@@ -388,6 +388,7 @@ impl Restoring<'_> {
         let mut how = Options {
             repair: Repair::Found,
             records_lost: is_chosen,
+            archives: forebay_fs::fsck::Archives::Trusted,
             stores: None,
             fileset: Some(id),
             disks: None,

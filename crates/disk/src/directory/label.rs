@@ -42,6 +42,27 @@ struct LabelText {
     disk: String,
 }
 
+impl Label {
+    /// As it is written where a disk is not a directory.
+    ///
+    /// # Panics
+    /// Never: it holds only text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Label { file_system, disk } = self.clone();
+        let text = toml::to_string(&LabelText { format: FORMAT, file_system, disk });
+        text.expect("a label is a table of texts")
+    }
+
+    /// A label as [`Label::text`] wrote it; `None` if it is something else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Label> {
+        let label: LabelText = toml::from_str(text).ok()?;
+        let LabelText { format, file_system, disk } = label;
+        (format == FORMAT).then_some(Label { file_system, disk })
+    }
+}
+
 /// Opens the directory at `path`.
 pub(super) fn open_directory(path: &Path) -> Result<OwnedFd> {
     let refused =

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use forebay_base::{DiskId, Epoch, Ino, ObjectId};
-use forebay_disk::Disk;
+use forebay_disk::{Disk, DiskError};
 
-use super::NamedDisk;
 use super::image::{Claim, Image, NUMBER_MAX};
 use super::plan::{Edit, Fix, Ledger, Tier};
 use super::report::Damage;
+use super::{Archives, NamedDisk};
 use crate::error::Result;
 use crate::key;
 use crate::record::{DiskRecord, DiskUsage, DiskUse, MountState, ObjectRef, Superblock, encode};
@@ -37,6 +37,8 @@ pub(super) type Disks<'a> = BTreeMap<DiskId, Option<&'a Arc<dyn Disk>>>;
 /// What the disks hold, against what the inodes claim.
 struct Contents<'a> {
     disks: Disks<'a>,
+    /// Archives that are not asked.
+    trusted: HashSet<DiskId>,
     /// Disks that were taken away: nothing can lie there.
     removed: HashSet<DiskId>,
     /// Objects of the fileset on each disk, sorted.
@@ -52,11 +54,16 @@ struct Contents<'a> {
 }
 
 /// Checks all objects.
-pub(super) fn check(image: &mut Image, disks: &[NamedDisk], ledger: &mut Ledger) -> Result<()> {
+pub(super) fn check(
+    image: &mut Image,
+    (disks, archives): (&[NamedDisk], Archives),
+    ledger: &mut Ledger,
+) -> Result<()> {
     let superblock = &image.superblock;
     let mounted = superblock.state == MountState::Mounted;
     let mut contents = Contents {
         disks: in_order(superblock, disks),
+        trusted: HashSet::new(),
         removed: removed(superblock),
         listed: BTreeMap::new(),
         suspect: if mounted { superblock.epoch } else { superblock.crashed_epoch },
@@ -66,9 +73,18 @@ pub(super) fn check(image: &mut Image, disks: &[NamedDisk], ledger: &mut Ledger)
         keep_unclaimed: false,
     };
     let fileset = superblock.fileset;
+    let is_archive =
+        |(_, disk): &(&DiskId, &Option<&Arc<dyn Disk>>)| disk.is_some_and(|disk| disk.is_archive());
+    let all: HashSet<DiskId> =
+        contents.disks.iter().filter(is_archive).map(|(number, _)| *number).collect();
+    let archived = image.claims.iter().filter(|claim| all.contains(&claim.at.disk)).count();
+    ledger.report.counts.archived += archived as u64;
+    if archives == Archives::Trusted {
+        contents.trusted = all;
+    }
     for (number, disk) in &contents.disks {
         let mut ids = Vec::new();
-        if let Some(disk) = disk {
+        if let Some(disk) = disk.filter(|_| !contents.trusted.contains(number)) {
             disk.list_of(fileset, &mut |id| {
                 ids.push(id);
                 true
@@ -101,7 +117,8 @@ impl Contents<'_> {
 
     /// Whether the disk of an object was not given.
     fn is_away(&self, at: ObjectRef) -> bool {
-        matches!(self.disks.get(&at.disk), Some(None)) && !self.removed.contains(&at.disk)
+        let is_absent = matches!(self.disks.get(&at.disk), Some(None));
+        self.trusted.contains(&at.disk) || is_absent && !self.removed.contains(&at.disk)
     }
 
     fn size(&self, at: ObjectRef) -> Result<Option<u64>> {
@@ -112,11 +129,18 @@ impl Contents<'_> {
         }
     }
 
+    fn archive(&self, disk: DiskId) -> Option<&Arc<dyn Disk>> {
+        self.disks.get(&disk).copied().flatten().filter(|disk| disk.is_archive())
+    }
+
     /// Checks the claims on one object: there should be one.
     fn check_claims(&mut self, claims: &[Claim], image: &Image, ledger: &mut Ledger) -> Result<()> {
         let at = claims[0].at;
-        if matches!(self.disks.get(&at.disk), Some(None)) && !self.removed.contains(&at.disk) {
+        if self.is_away(at) {
             return Ok(());
+        }
+        if let Some(archive) = self.archive(at.disk) {
+            return check_archived(archive, claims, ledger);
         }
         let size = self.size(at)?;
         let fits = |claim: &&Claim| (size == Some(claim.size), Reverse(claim.ino));
@@ -238,7 +262,9 @@ impl Contents<'_> {
 
     fn unclaimed(&self, at: ObjectRef, ledger: &mut Ledger) -> Result<()> {
         let text = format!("no file claims object {} on disk {}", at.id, at.disk);
-        let is_kept = self.keep_unclaimed && self.size(at)?.is_some_and(|size| size > 0);
+        let in_archive = self.archive(at.disk).is_some();
+        let is_kept =
+            !in_archive && self.keep_unclaimed && self.size(at)?.is_some_and(|size| size > 0);
         if self.mounted && at.id.local() < self.object_limit && !is_kept {
             ledger.report.note(format!("{text}: the next mount removes it"));
         } else {
@@ -252,13 +278,51 @@ impl Contents<'_> {
 
     /// Has an object kept as a file, if it holds anything.
     fn rescue(&self, at: ObjectRef, ledger: &mut Ledger) -> Result<()> {
-        if let Some(size) = self.size(at)?.filter(|size| *size > 0)
+        if self.archive(at.disk).is_none()
+            && let Some(size) = self.size(at)?.filter(|size| *size > 0)
             && at.id.local() < NUMBER_MAX
         {
             ledger.fix(Tier::Rescue, Fix::Rescue { at, size });
         }
         Ok(())
     }
+}
+
+/// Checks an object of an archive. What is wrong there cannot be repaired from here: the file stays as it is, as the object may
+/// come back.
+fn check_archived(archive: &Arc<dyn Disk>, claims: &[Claim], ledger: &mut Ledger) -> Result<()> {
+    let Claim { at, ino, size, .. } = claims[0];
+    let location = archive.describe().location;
+    if let Some(other) = claims.get(1) {
+        let text = format!("inode {} claims object {} of inode {ino}", other.ino, at.id);
+        ledger.found_of(Damage::ObjectShared, other.ino, text);
+    }
+    let remedy = "restore the object in the store, or remove the file";
+    match archive.attributes(at.id) {
+        Ok(Some(found)) if found.size == size => {}
+        Ok(Some(found)) => {
+            let (id, there) = (at.id, found.size);
+            ledger.found_of(
+                Damage::ObjectSize,
+                ino,
+                format!("inode {ino}: its size is {size}, that of its object {id} in {location} {there}; {remedy}"),
+            );
+        }
+        Ok(None) => {
+            let id = at.id;
+            ledger.found_of(
+                Damage::ObjectMissing,
+                ino,
+                format!("inode {ino}: object {id} does not exist in {location}; {remedy}"),
+            );
+        }
+        Err(DiskError::Io(why)) => {
+            let text = format!("inode {ino}: {why}; {remedy}");
+            ledger.found_of(Damage::ObjectMissing, ino, text);
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
 }
 
 fn is_claimed(image: &Image, at: ObjectRef) -> bool {

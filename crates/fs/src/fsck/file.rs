@@ -57,6 +57,7 @@ pub fn check_file(
             let mut looking = Options {
                 repair: Repair::Never,
                 records_lost: how.records_lost,
+                archives: how.archives,
                 fileset: how.fileset,
                 filesets: how.filesets,
                 disks: how.disks,
@@ -143,6 +144,7 @@ pub fn restore(
         let mut repairing = Options {
             repair: Repair::Found,
             records_lost: true,
+            archives: how.archives,
             fileset: how.fileset,
             filesets: how.filesets,
             disks: how.disks,
@@ -200,6 +202,7 @@ fn repair(
     let mut repairing = Options {
         repair: Repair::Found,
         records_lost: how.records_lost || salvaged.is_lossy(),
+        archives: how.archives,
         fileset: how.fileset,
         filesets: how.filesets,
         disks: how.disks,

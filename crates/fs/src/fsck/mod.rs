@@ -65,6 +65,16 @@ pub enum Repair {
     Found,
 }
 
+/// Whether the objects of archives are looked at: each takes two requests to the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Archives {
+    /// Records are checked, and what they refer to in an archive is taken to be there.
+    #[default]
+    Trusted,
+    /// Each object must be there, whole, and of its file's size; what nobody refers to is reported.
+    Checked,
+}
+
 /// How to check.
 pub struct Options<'a> {
     /// Whether damage is repaired.
@@ -72,6 +82,8 @@ pub struct Options<'a> {
     /// Records are known to be lost: objects that no file claims may be all that is left of a file, and are
     /// kept.
     pub records_lost: bool,
+    /// Whether archives are asked for their objects.
+    pub archives: Archives,
     /// The number that the fileset must have. `None`: that of its superblock.
     pub fileset: Option<FilesetId>,
     /// The disks of the file system, as the root fileset has them. `None`: as its own superblock has them.
@@ -164,7 +176,7 @@ fn run_pass(store: &dyn Store, disks: &[NamedDisk], options: &mut Options<'_>) -
     progress("reading snapshots");
     snapshots::Snapshots::look(&mut image, options.stores, &mut ledger)?;
     progress("checking objects");
-    contents::check(&mut image, disks, &mut ledger)?;
+    contents::check(&mut image, (disks, options.archives), &mut ledger)?;
     paths::tell(&image, store, &mut ledger)?;
     Ok(ledger)
 }

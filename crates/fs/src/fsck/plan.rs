@@ -128,6 +128,15 @@ impl Ledger {
         self.report.found(damage, detail);
     }
 
+    /// Notes a damage of an inode for which there is no fix.
+    pub fn found_of(&mut self, damage: Damage, ino: Ino, detail: String) {
+        let index = self.report.findings.len();
+        self.found(damage, detail);
+        if self.report.findings.len() > index {
+            self.subjects.push((index, Subject::Inode(ino)));
+        }
+    }
+
     /// Notes a damage with its fix.
     pub fn found_with(&mut self, damage: Damage, detail: String, tier: Tier, fix: Fix) {
         let index = self.report.findings.len();

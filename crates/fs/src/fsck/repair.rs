@@ -216,5 +216,9 @@ pub(super) fn apply(
             disk.remove(at.id)?;
         }
     }
+    // An archive removes in the background.
+    for disk in disks.values().flatten().filter(|disk| disk.is_archive()) {
+        disk.sync()?;
+    }
     Ok(())
 }

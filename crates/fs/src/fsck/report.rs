@@ -128,6 +128,9 @@ pub struct Counts {
     pub xattrs: u64,
     /// Objects on the disks.
     pub objects: u64,
+    /// Files that lie in archives.
+    #[serde(default)]
+    pub archived: u64,
     /// Sum of the sizes of all files, in bytes.
     pub bytes: u64,
 }
@@ -215,6 +218,7 @@ impl Report {
         sum.entries += more.entries;
         sum.xattrs += more.xattrs;
         sum.objects += more.objects;
+        sum.archived += more.archived;
         sum.bytes = sum.bytes.saturating_add(more.bytes);
     }
 

@@ -91,6 +91,7 @@ pub fn check_all<E: From<crate::error::FsError>>(
         let mut how = Options {
             repair: options.repair,
             records_lost: options.records_lost,
+            archives: options.archives,
             fileset: Some(stored.id),
             filesets: Some(&filesets),
             disks: disks.as_deref(),

@@ -131,6 +131,7 @@ impl Namespace {
     /// [`FsError::Io`] if the system gives no threads.
     pub fn start_background(self: &Arc<Namespace>) -> Result<Background> {
         self.shared.objects.start();
+        self.start_recalls();
         let mut threads = Vec::new();
         let mut start = |name: &str, body: fn(&Namespace)| -> Result<()> {
             let namespace = Arc::clone(self);
@@ -276,6 +277,7 @@ impl Background {
         self.namespace.shared.bell.stop();
         self.namespace.shared.objects.stop();
         self.namespace.stop_tasks();
+        self.namespace.stop_recalls();
         for thread in self.threads {
             if thread.join().is_err() {
                 tracing::error!("a background thread panicked");

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use forebay_base::{DiskId, Ino};
-use forebay_disk::Disk;
+use forebay_disk::{Disk, DiskError};
 use serde::{Deserialize, Serialize};
 
 use super::{Namespace, pool_of};
@@ -159,6 +159,7 @@ impl Namespace {
             return self.bring_disk(new, disk);
         }
         let _one_at_a_time = self.fileset_changes.lock();
+        self.check_mixture(&new.pool, disk.is_archive(), None)?;
         let pool = self.shared.objects.pools.named(&new.pool)?;
         let wanted = DiskRecord {
             pool: new.pool.clone(),
@@ -168,7 +169,9 @@ impl Namespace {
         let record = self.root()?.add_disk_like(&wanted)?;
         self.shared.fail_points.reach("disk.added")?;
         let found = FsDisk::new(&record, disk, true, pool);
-        found.space.begin_reserve(&*found.disk, self.shared.settings.disk_reserve.0);
+        if !found.is_archive() {
+            found.space.begin_reserve(&*found.disk, self.shared.settings.disk_reserve.0);
+        }
         self.disks.write().push(record.clone());
         self.shared.objects.add_disk(found);
         tracing::info!(
@@ -199,6 +202,8 @@ impl Namespace {
         let record = self.disk_named(&record.uuid)?;
         if let Some(pool) = pool {
             check_name("pool", pool)?;
+            let is_archive = self.shared.objects.is_archive(record.id);
+            self.check_mixture(pool, is_archive, Some(record.id))?;
             self.shared.objects.pools.named(pool)?;
             if pool != record.pool && record.used == DiskUse::Normal {
                 self.check_pool_without(&record, "move it to another pool")?;
@@ -333,6 +338,11 @@ impl Namespace {
                  the pools"
             )));
         }
+        if self.archive_pools().contains(pool) {
+            return Err(FsError::Refused(format!(
+                "pool \"{pool}\" is made of archives, which do not fill up: there is nothing to even out"
+            )));
+        }
         let work = Work::Rebalance { pool: pool.to_owned() };
         if let Some(number) = self.unfinished_task(&work) {
             return Err(FsError::Refused(format!("task {number} does that already")));
@@ -387,6 +397,15 @@ impl Namespace {
         }
         // Whatever was moved is durable before the disk that had it goes.
         self.sync_all()?;
+        let removes = |fileset: &Arc<super::Fileset>| {
+            let disk = self.shared.objects.disk(record.id);
+            disk.is_ok_and(|disk| !was_lost && disk.disk.has_removals(fileset.id))
+        };
+        if self.catalogue.list().iter().any(removes) {
+            return Err(FsError::Refused(format!(
+                "disk {name} cannot be taken away yet: objects are still being removed from it; try again"
+            )));
+        }
         let number = self.unfinished_task(&Work::Drain { disk: record.uuid.clone(), to: None });
         let mut changes = BTreeMap::new();
         if let Some((number, ended)) = number.and_then(|number| self.task_as_done(number)) {
@@ -430,6 +449,10 @@ impl Namespace {
         if record.used != DiskUse::Lost {
             let is_there = if self.cluster.is_some() {
                 disk.disk.capacity().is_ok()
+            } else if disk.is_archive() {
+                // Of an object that never was it says so, if it is there.
+                let asked = disk.disk.read_archived(forebay_base::ObjectId(u64::MAX)).map(drop);
+                !matches!(asked, Err(DiskError::Away { .. } | DiskError::Absent(_)))
             } else {
                 disk.disk.describe().kind != forebay_disk::absent::KIND
             };
@@ -535,7 +558,7 @@ impl Namespace {
                 "fileset \"{name}\" is native: its files lie on one disk, whatever its pool"
             )));
         }
-        self.check_pool(pool)?;
+        self.check_pool_of_files(pool)?;
         pool.clone_into(&mut settings.pool);
         fileset.set_settings(settings.clone());
         self.apply_at_owner(&fileset, &settings);

@@ -141,7 +141,7 @@ impl Namespace {
         let NewFileset { name, durability, placement, mode, .. } = new;
         check_fileset_name(name)?;
         if let Some(pool) = &new.pool {
-            self.check_pool(pool)?;
+            self.check_pool_of_files(pool)?;
         }
         if let Some(root) = self.remote_root()? {
             return self.done_by_root(root.ask(Request::AddFileset(new.clone())));

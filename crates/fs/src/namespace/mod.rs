@@ -10,6 +10,7 @@
 //! The namespace itself knows which filesets there are (`catalogue`), how they come and go (`filesets`), and the disks.
 //! It holds no state of files; what survives a crash is its owners' business.
 
+mod archives;
 mod away;
 mod background;
 mod catalogue;
@@ -31,6 +32,7 @@ mod node_directories;
 mod operations;
 mod policy;
 pub(crate) mod quota;
+mod recalls;
 mod report;
 mod rest;
 mod snapshots;
@@ -59,6 +61,8 @@ pub use self::handover::HandOver;
 use self::helping::Helping;
 pub use self::locks::Interruption;
 use self::locks::LockTables;
+use self::recalls::Recalls;
+pub use self::recalls::{FilePlace, Migrated};
 pub use self::report::UnreachableFile;
 use self::snapshots::Views;
 use self::tasks::Tasks;
@@ -126,6 +130,7 @@ pub struct Namespace {
     tasks: Tasks,
     /// Tasks of the root's owner that this node takes part in.
     helping: Helping,
+    recalls: Recalls,
     /// Snapshots that were looked at.
     views: Views,
     /// The cluster that it is a member of, if any.
@@ -299,6 +304,7 @@ impl Namespace {
             binder: OnceLock::new(),
             locks: LockTables::default(),
             tasks: Tasks::default(),
+            recalls: Recalls::default(),
             views: Views::default(),
             cluster,
         })
@@ -586,7 +592,8 @@ impl Namespace {
     /// [`FsError::Io`].
     pub fn statistics(&self) -> Result<Statistics> {
         let mut all = Statistics::default();
-        for (id, disk) in self.shared.objects.numbered_disks() {
+        let near = self.shared.objects.numbered_disks().filter(|(_, disk)| !disk.is_archive());
+        for (id, disk) in near {
             let one = match self.shared.objects.observe(id, disk.disk.capacity()) {
                 Err(FsError::Absent(_) | FsError::Away { .. }) => continue,
                 one => one?,

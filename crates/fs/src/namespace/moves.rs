@@ -16,8 +16,9 @@ use crate::grants::{Changer, Touched};
 use crate::object::FsDisk;
 use crate::owner::{Owner, Route};
 use crate::partition::Partition;
-use crate::partition::relocate::Moved;
+use crate::partition::relocate::{Moved, Pace};
 use crate::record::{DiskRecord, DiskUse};
+use crate::stale::Stale;
 use crate::tasks::balance::{Fill, plan};
 
 /// Records that are looked at together.
@@ -224,7 +225,8 @@ impl Namespace {
     ) -> Result<()> {
         self.check_goes_on(task)?;
         let begun = self.shared.clock.instant();
-        match self.move_file(task, ino, course) {
+        let pace = |bytes| task.pace.after(bytes);
+        match self.move_file(ino, course, &pace) {
             Ok(Moved::Whole(bytes)) => {
                 pass.moved += 1;
                 pass.bytes = pass.bytes.saturating_add(bytes);
@@ -235,7 +237,7 @@ impl Namespace {
                 pass.example.get_or_insert(ino);
                 task.did(0, 0, self.since(begun));
             }
-            Ok(Moved::Gone) => {}
+            Ok(Moved::Gone | Moved::Shared | Moved::Pinned) => {}
             Err(stop @ FsError::Busy) => return Err(stop),
             Err(error) => {
                 pass.failures += 1;
@@ -245,18 +247,40 @@ impl Namespace {
         Ok(())
     }
 
-    fn move_file(&self, task: &Task, ino: Ino, course: &Course<'_>) -> Result<Moved> {
+    pub(super) fn move_file(
+        &self,
+        ino: Ino,
+        course: &Course<'_>,
+        pace: &Pace<'_>,
+    ) -> Result<Moved> {
+        if self.shared.objects.is_archive(course.from) {
+            return self.bring_back(ino, Some(course.suits), pace, &|_| ());
+        }
         let Some((partition, route)) = self.local_owner(ino)? else { return Ok(Moved::Gone) };
         let resting = match partition.begin_move(ino, course.from)? {
             Ok(resting) => resting,
             Err(outcome) => return Ok(outcome),
         };
         drop(route);
-        let pace = |bytes| task.pace.after(bytes);
-        let copied = partition.copy_resting(&resting, course.suits, &pace);
-        let Ok(new) = copied else {
+        let is_archived = |disk: &FsDisk| disk.is_archive() && (course.suits)(disk);
+        let into_archive = self.shared.objects.disks.all().any(is_archived);
+        if into_archive && partition.is_pinned(ino)? {
             partition.give_up_move(&resting);
-            return copied.map(|_| Moved::InUse);
+            return Ok(Moved::Pinned);
+        }
+        if into_archive && partition.sharing().is_shared(resting.object()) {
+            partition.give_up_move(&resting);
+            return Ok(Moved::Shared);
+        }
+        let copied = partition.copy_resting(&resting, course.suits, pace);
+        let Ok(new) = copied else {
+            let was_used = partition.is_disturbed(&resting);
+            partition.give_up_move(&resting);
+            return match copied {
+                // It was truncated beneath the copy.
+                Err(FsError::Io(_)) if was_used => Ok(Moved::InUse),
+                copied => copied.map(|_| Moved::InUse),
+            };
         };
         let same = |found: &Arc<Partition>| Arc::ptr_eq(found, &partition);
         // Other nodes may have it open by a grant: they say so first.
@@ -265,6 +289,10 @@ impl Namespace {
             Ok(Some((found, _route))) if same(&found) => {
                 let moved = partition.finish_move(&resting, &new);
                 self.shared.objects.drop_handle(new);
+                if into_archive && matches!(moved, Ok(Moved::Whole(_))) {
+                    // It takes less there.
+                    self.tell_own_kernel(&[Stale::Attributes(ino)]);
+                }
                 moved
             }
             _ => {

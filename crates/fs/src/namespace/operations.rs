@@ -324,6 +324,14 @@ impl Namespace {
     /// [`FsError::IsDirectory`] or [`FsError::Invalid`] for the size of something that is not a file,
     /// [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::Io`].
     pub fn set_attributes(&self, ino: Ino, set: SetAttributes) -> Result<Attributes> {
+        self.recalling(ino, || self.set_attributes_here(ino, set))
+    }
+
+    /// As [`Namespace::set_attributes`], of a file that does not lie in an archive.
+    ///
+    /// # Errors
+    /// As [`Namespace::set_attributes`]; [`FsError::Archived`] if its size is to change and its bytes lie in one.
+    pub fn set_attributes_here(&self, ino: Ino, set: SetAttributes) -> Result<Attributes> {
         self.change_bytes(ino, || Touched::inode(ino), |owner| owner.set_attributes(ino, set))
     }
 
@@ -378,6 +386,14 @@ impl Namespace {
     /// program that runs, [`FsError::NoSpace`] if the file needs an object and there is no room for one,
     /// [`FsError::Io`].
     pub fn open_file(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
+        self.recalling(ino, || self.open_file_here(ino, access, caller))
+    }
+
+    /// As [`Namespace::open_file`], of a file that does not lie in an archive.
+    ///
+    /// # Errors
+    /// As [`Namespace::open_file`]; [`FsError::Archived`] if its bytes lie in one.
+    pub fn open_file_here(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
         let lineage = self.lineage(ino.fileset());
         let open = |owner: &Owner| owner.open_file(ino, access, caller);
         let opened = if access.write || access.truncate {

@@ -152,7 +152,8 @@ impl Namespace {
         let pools: HashMap<DiskId, String> =
             records.iter().map(|disk| (disk.id, disk.pool.clone())).collect();
         let mut fills = Vec::new();
-        for disk in self.shared.objects.disks.all().filter(|disk| disk.takes_new()) {
+        let filling = |disk: &&FsDisk| disk.takes_new() && !disk.is_archive();
+        for disk in self.shared.objects.disks.all().filter(filling) {
             let capacity = match self.shared.objects.observe(disk.id, disk.disk.capacity()) {
                 // In a cluster no rule asks for the fill.
                 Err(_) if self.cluster.is_some() => continue,
@@ -164,7 +165,9 @@ impl Namespace {
                 used_bytes: capacity.total_bytes.saturating_sub(capacity.available_bytes),
             });
         }
-        let mut picker = Picker::new(policy, &pools, &fills, self.shared.clock.now());
+        let archives = self.archive_pools();
+        let now = self.shared.clock.now();
+        let mut picker = Picker::new(policy, &pools, (&fills, &archives), now);
         let mut filesets = BTreeSet::new();
         for fileset in self.filesets_here() {
             if !but.contains(&fileset.id) {
@@ -266,7 +269,8 @@ impl Namespace {
 impl Partition {
     /// Whether nobody has a file open, and no mapping is left of it.
     fn is_at_rest(&self, file: &Chosen) -> bool {
-        if file.bytes == 0 {
+        // Nobody has a file open that lies in an archive.
+        if file.bytes == 0 || self.archived(file.ino).is_ok_and(|found| found.is_some()) {
             return true;
         }
         let Ok(Ok(resting)) = self.begin_move(file.ino, file.disk) else { return false };

@@ -121,6 +121,7 @@ pub struct FsDisk {
     pub health: Arc<DiskHealth>,
     /// What is left, and what is kept aside.
     pub space: Space,
+    is_archive: bool,
     pool: AtomicU8,
     used: AtomicU8,
 }
@@ -141,6 +142,7 @@ impl FsDisk {
         let found = FsDisk {
             id: record.id,
             uuid: record.uuid.clone(),
+            is_archive: disk.is_archive(),
             disk,
             is_near,
             node: None,
@@ -184,6 +186,11 @@ impl FsDisk {
         };
         self.used.store(number, Ordering::SeqCst);
         fence(Ordering::SeqCst);
+    }
+
+    /// Whether its objects are packed elsewhere, and copied here before they are used.
+    pub(crate) fn is_archive(&self) -> bool {
+        self.is_archive
     }
 
     /// Whether new objects may be made on it.

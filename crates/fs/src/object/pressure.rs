@@ -19,7 +19,10 @@ impl Objects {
 
     /// How urgently the bytes are wanted that an object is about to give up.
     pub(crate) fn urgency_with(&self, removal: Removal) -> Urgency {
-        let Ok(disk) = self.disk(removal.at.disk) else { return Urgency::None };
+        // An archive does not fill up.
+        let Some(disk) = self.disk(removal.at.disk).ok().filter(|disk| !disk.is_archive()) else {
+            return Urgency::None;
+        };
         let urgency = disk.space.urgency_with(removal.bytes, &*disk.disk, self.time());
         self.note_pressure();
         urgency
@@ -38,7 +41,7 @@ impl Objects {
 
     /// Looks how much is left on each disk, unless that was just done.
     pub(crate) fn look_at_space(&self) {
-        for disk in self.disks.all() {
+        for disk in self.disks.all().filter(|disk| !disk.is_archive()) {
             disk.space.look(&*disk.disk, self.time());
         }
         self.note_pressure();
@@ -54,14 +57,14 @@ impl Objects {
 
     /// Begins to keep `bytes` aside on each disk.
     pub(crate) fn begin_reserves(&self, bytes: u64) {
-        for disk in self.disks.all().filter(|disk| disk.is_near) {
+        for disk in self.disks.all().filter(|disk| disk.is_near && !disk.is_archive()) {
             disk.space.begin_reserve(&*disk.disk, bytes);
         }
     }
 
     /// Fills up what was given away of the reserves.
     pub(crate) fn restore_reserves(&self) {
-        for disk in self.disks.all() {
+        for disk in self.disks.all().filter(|disk| !disk.is_archive()) {
             if disk.space.restore_reserve(&*disk.disk) && disk.space.is_short() {
                 disk.space.look_now(&*disk.disk, self.time());
             }

@@ -12,6 +12,7 @@ mod issued;
 mod moving;
 pub(crate) mod ops;
 pub(crate) mod quota;
+mod recall;
 pub mod recovery;
 pub(crate) mod relocate;
 pub(crate) mod shortage;

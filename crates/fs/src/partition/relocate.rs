@@ -31,6 +31,10 @@ pub(crate) enum Moved {
     InUse,
     /// It does not lie there any more.
     Gone,
+    /// A snapshot refers to its object: to move the file into an archive would free nothing.
+    Shared,
+    /// Somebody has said that it stays out of archives.
+    Pinned,
 }
 
 /// Says after each piece of a copy whether it goes on, and takes its time for that.
@@ -39,9 +43,16 @@ pub(crate) type Pace<'a> = dyn Fn(u64) -> Result<()> + 'a;
 /// The object of a file that nobody uses, about to be copied.
 pub(crate) struct Resting {
     pub ino: Ino,
-    old: Arc<LiveObject>,
-    seen: ObjectAttributes,
-    copy: u64,
+    pub(super) old: Arc<LiveObject>,
+    pub(super) seen: ObjectAttributes,
+    pub(super) copy: u64,
+}
+
+impl Resting {
+    /// The object.
+    pub fn object(&self) -> forebay_base::ObjectId {
+        self.old.at.id
+    }
 }
 
 impl Partition {
@@ -109,12 +120,16 @@ impl Partition {
         pace: &Pace<'_>,
     ) -> Result<Arc<LiveObject>> {
         let objects = &self.shared.objects;
-        let new = objects.make_for_copy(resting.old.at.disk, suits, || self.take_object_id())?;
+        let new = objects.make_for_move(resting.old.at.disk, suits, || self.take_object_id())?;
         self.copy_object((&resting.old, resting.seen.size), &new, pace)?;
         let timed = new.object.set_modified(resting.seen.modified);
         objects.observe(new.at.disk, timed)?;
         self.shared.fail_points.reach("move.copied")?;
-        objects.publish(&new)?;
+        // Whether a store has taken it is not known if it did not answer.
+        objects.publish(&new).inspect_err(|_| {
+            self.give_up_copy(&new);
+            objects.leave_behind(self.number());
+        })?;
         let synced = objects.sync(&new, Sync::All).and_then(|()| {
             self.shared.fail_points.reach("move.synced")?;
             Ok(())
@@ -223,6 +238,12 @@ impl Partition {
         drop(writes);
         dropped.into_iter().for_each(|live| self.shared.objects.drop_handle(live));
         Ok(Moved::Whole(seen.size))
+    }
+
+    /// Whether anybody has used a file since its copy was begun.
+    pub(crate) fn is_disturbed(&self, resting: &Resting) -> bool {
+        let inode = self.shared.inodes.peek(resting.ino);
+        inode.is_none_or(|inode| inode.lock().file().is_none_or(|file| file.copy != resting.copy))
     }
 
     /// Ends a move that came to nothing.

@@ -1,6 +1,6 @@
 //! Choosing the files that rules are about, from all inodes, one after the other. Pure.
 
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use forebay_base::{DiskId, Ino, Timestamp};
 
@@ -115,6 +115,7 @@ impl Choice {
 pub(crate) struct Picker<'a> {
     policy: &'a Policy,
     pools: &'a HashMap<DiskId, String>,
+    archives: &'a HashSet<String>,
     now: Timestamp,
     pub migrate: Vec<Choice>,
     pub list: Vec<Choice>,
@@ -123,11 +124,11 @@ pub(crate) struct Picker<'a> {
 }
 
 impl<'a> Picker<'a> {
-    /// `pools` has the pool of each disk.
+    /// `pools` has the pool of each disk, `archives` those made of archives.
     pub fn new(
         policy: &'a Policy,
         pools: &'a HashMap<DiskId, String>,
-        fills: &[Fill],
+        (fills, archives): (&[Fill], &'a HashSet<String>),
         now: Timestamp,
     ) -> Picker<'a> {
         let migrate = policy.migrate.iter().map(|rule| {
@@ -145,7 +146,7 @@ impl<'a> Picker<'a> {
         let list = policy.list.iter().map(listed).collect();
         let removed = |_| Choice::new(None, "removes files that match".to_owned(), CHOSEN_MAX);
         let delete = policy.delete.iter().map(removed).collect();
-        Picker { policy, pools, now, migrate, list, delete, inodes: 0 }
+        Picker { policy, pools, archives, now, migrate, list, delete, inodes: 0 }
     }
 
     /// Looks at an inode.
@@ -184,7 +185,9 @@ impl<'a> Picker<'a> {
             return;
         }
         let first = (policy.migrate.iter().enumerate()).find(|(number, rule)| {
-            pool == Some(&rule.from) && fits(&rule.filter, seen.named.migrate, *number)
+            pool == Some(&rule.from)
+                && fits(&rule.filter, seen.named.migrate, *number)
+                && !(self.archives.contains(&rule.to) && rule.filter.was_used(record, now))
         });
         if let Some((number, _)) = first {
             self.migrate[number].add(file);
@@ -193,6 +196,14 @@ impl<'a> Picker<'a> {
 }
 
 impl Filter {
+    /// Whether a file was used more recently than its content has to be old: one that was recalled from an archive does not go
+    /// back at once.
+    fn was_used(&self, record: &InodeRecord, now: Timestamp) -> bool {
+        let unused =
+            u64::try_from(now.seconds.saturating_sub(record.accessed.seconds)).unwrap_or(0);
+        self.older_seconds.is_some_and(|seconds| unused < seconds)
+    }
+
     /// Whether it matches a file; `name_matches` tells whether one of its patterns does.
     fn admits(&self, seen: &Seen<'_>, name_matches: bool, now: Timestamp) -> bool {
         let record = seen.record;
@@ -264,7 +275,10 @@ mod tests {
         files: &[(u64, InodeRecord, &[u8])],
     ) -> Picker<'a> {
         let fill = Fill { disk: DiskId(0), total_bytes: 1000, used_bytes };
-        let mut picker = Picker::new(policy, pools, &[fill], Timestamp::new(1000, 0));
+        static NO_ARCHIVES: std::sync::LazyLock<HashSet<String>> =
+            std::sync::LazyLock::new(HashSet::new);
+        let now = Timestamp::new(1000, 0);
+        let mut picker = Picker::new(policy, pools, (&[fill], &NO_ARCHIVES), now);
         for (ino, record, name) in files {
             let named = Named::of(policy, name);
             picker.see(&Seen { ino: Ino(*ino), record, fileset: "data", named });

@@ -343,7 +343,7 @@ impl SnapshotView {
             Some((then, live)) if *then == turns => Arc::clone(live),
             _ => {
                 let at = self.partition.resolve(file.at, self.number)?;
-                let live = self.partition.objects_of_all().open(at)?;
+                let live = self.partition.objects_of_all().open_to_read(at)?;
                 *found = Some((turns, Arc::clone(&live)));
                 live
             }

@@ -628,6 +628,7 @@ fn an_owner_that_comes_in_stops_the_repair() {
     let mut options = Options {
         repair: Repair::Found,
         records_lost: false,
+        archives: forebay_fs::fsck::Archives::Trusted,
         stores: None,
         fileset: None,
         disks: None,
@@ -652,6 +653,7 @@ fn an_object_on_another_disk_is_found_by_its_number() {
     let mut options = Options {
         repair: Repair::Found,
         records_lost: false,
+        archives: forebay_fs::fsck::Archives::Trusted,
         stores: None,
         fileset: None,
         disks: None,

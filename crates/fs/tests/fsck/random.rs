@@ -63,6 +63,7 @@ fn try_fsck(
     let mut how = Options {
         repair,
         records_lost: false,
+        archives: forebay_fs::fsck::Archives::Trusted,
         stores: None,
         fileset: None,
         disks: None,

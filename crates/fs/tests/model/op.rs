@@ -42,6 +42,8 @@ pub enum Op {
     AfterRequest,
     DropCaches,
     Rest,
+    Archive { node: Pick },
+    Recall { node: Pick },
     CrashFileset { fileset: Pick },
     SetFileset { fileset: Pick, durability: Option<Durability>, placement: Option<Placement> },
     SetQuota { fileset: Pick, user: u32 },
@@ -187,6 +189,15 @@ fn durability_changes() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Where there is an archive.
+fn moves() -> impl Strategy<Value = Op> {
+    let pick = any::<Pick>;
+    prop_oneof![
+        3 => pick().prop_map(|node| Op::Archive { node }),
+        1 => pick().prop_map(|node| Op::Recall { node }),
+    ]
+}
+
 /// A sequence of operations.
 pub fn sequences() -> impl Strategy<Value = Vec<Op>> {
     let one = prop_oneof![
@@ -194,6 +205,7 @@ pub fn sequences() -> impl Strategy<Value = Vec<Op>> {
         8 => bytes(),
         3 => inodes(),
         3 => durability_changes(),
+        2 => moves(),
     ];
     proptest::collection::vec(one, 1..250)
 }

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use forebay_base::{FilesetId, Ino};
 use forebay_disk::Sync;
 use forebay_fs::record::{Durability, Kind, Placement};
-use forebay_fs::{FsError, Result};
+use forebay_fs::{FsError, Migrated, Result};
 
 use super::op::{Op, Pick};
 use super::tree::{Body, Node, Refused, Tree, name_of};
@@ -198,6 +198,24 @@ impl<'a> World<'a> {
         self.note_commit(None);
     }
 
+    /// Moves a file to the archive, if there is one and nobody has the file open.
+    pub fn archive(&mut self, pick: Pick) {
+        let files = self.tree.select(|node| node.content().is_some());
+        let Some(ino) = World::choose(pick, &files).filter(|_| self.rig.has_archive()) else {
+            return;
+        };
+        let outcome = self.fs().migrate_files("archive", &[ino]).unwrap();
+        assert!(!matches!(outcome[..], [Migrated::Failed { .. }]), "{outcome:?}");
+        self.note_commit(None);
+    }
+
+    pub fn recall(&self, pick: Pick) {
+        let files = self.tree.select(|node| node.content().is_some());
+        if let Some(ino) = World::choose(pick, &files).filter(|_| self.rig.has_archive()) {
+            self.fs().recall(ino, None).unwrap();
+        }
+    }
+
     pub fn sync_all(&mut self) {
         self.fs().sync_all().unwrap();
         self.note_commit(None);
@@ -302,6 +320,10 @@ impl<'a> World<'a> {
         self.verify();
         self.fs().sweep().unwrap();
         self.fs().commit().unwrap();
+        if self.rig.has_archive() {
+            // It removes what the sweep found in the background.
+            self.fs().objects().sync_disks().unwrap();
+        }
         self.rig.assert_clean();
         self.committed = self.tree.committed(|_| true);
     }

@@ -89,12 +89,13 @@ impl Image {
 
 /// What is wrong with a file system that is closed, or was just swept and committed. Records of a
 /// crashed epoch may disagree with their objects.
-pub fn problems(stores: &WholeStores, disk: &dyn Disk) -> Vec<String> {
+/// `disks` lie at their numbers.
+pub fn problems(stores: &WholeStores, disks: &[&dyn Disk]) -> Vec<String> {
     let mut problems = name_problems(stores);
     for id in stores.list().unwrap() {
         let mut image = read(&stores.of(id));
-        hold(&mut image, stores, disk, &mut problems);
-        check_objects(&image, disk, &mut problems);
+        hold(&mut image, stores, disks[0], &mut problems);
+        check_objects(&image, disks, &mut problems);
     }
     problems
 }
@@ -267,7 +268,7 @@ fn hold(image: &mut Image, stores: &WholeStores, disk: &dyn Disk, problems: &mut
     image.held.extend(copies);
 }
 
-fn check_objects(image: &Image, disk: &dyn Disk, problems: &mut Vec<String>) {
+fn check_objects(image: &Image, disks: &[&dyn Disk], problems: &mut Vec<String>) {
     let superblock = image.superblock.as_ref().unwrap();
     let mut referenced: BTreeMap<ObjectId, Ino> = BTreeMap::new();
     for (ino, inode) in &image.inodes {
@@ -284,7 +285,7 @@ fn check_objects(image: &Image, disk: &dyn Disk, problems: &mut Vec<String>) {
         if at.id.local() >= superblock.object_limit || at.id.fileset() != image.fileset() {
             problems.push(format!("object {} is beyond the limit", at.id));
         }
-        match disk.attributes(at.id).unwrap() {
+        match disks[usize::from(at.disk.0)].attributes(at.id).unwrap() {
             None if agrees => problems.push(format!("object {} of file {ino} is missing", at.id)),
             Some(found) if found.size != inode.size && agrees => {
                 problems.push(format!("file {ino} has {} bytes, not {}", found.size, inode.size));
@@ -292,15 +293,15 @@ fn check_objects(image: &Image, disk: &dyn Disk, problems: &mut Vec<String>) {
             _ => {}
         }
     }
-    let in_use = image.objects_in_use.get(&DiskId(0)).copied().unwrap_or(0);
+    let in_use: u64 = image.objects_in_use.values().sum();
     if in_use != referenced.len() as u64 {
         problems.push(format!("{} objects are in use, not {in_use}", referenced.len()));
     }
-    disk.list_of(image.fileset(), &mut |id| {
+    let mut look = |id| {
         if !referenced.contains_key(&id) && !image.held.contains(&id) {
             problems.push(format!("object {id} belongs to no file"));
         }
         true
-    })
-    .unwrap();
+    };
+    disks.iter().for_each(|disk| disk.list_of(image.fileset(), &mut look).unwrap());
 }

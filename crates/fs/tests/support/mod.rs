@@ -9,6 +9,8 @@ use std::sync::Arc;
 use forebay_base::time::StepClock;
 use forebay_base::{DiskId, FailPoints, FilesetId, Ino, NodeId, ObjectId};
 use forebay_disk::Disk;
+use forebay_disk::archive::ArchiveDisk;
+use forebay_disk::archive::memory::MemoryBucket;
 use forebay_disk::directory::{DirectoryDisk, Label};
 use forebay_disk::memory::MemoryDisk;
 use forebay_fs::fsck;
@@ -16,7 +18,7 @@ use forebay_fs::key;
 use forebay_fs::mkfs::{self, Identity};
 use forebay_fs::record::{DiskRecord, InodeRecord, Kind, decode};
 use forebay_fs::reserve::Reserve;
-use forebay_fs::{Caller, DirectoryItem, Namespace, New, Parts, Settings};
+use forebay_fs::{Caller, DirectoryItem, Namespace, New, NewDisk, Parts, Settings};
 use forebay_store::memory::{MemoryStore, MemoryStores};
 use forebay_store::{Store, Stores};
 use parking_lot::Mutex;
@@ -51,8 +53,13 @@ pub const USED: NodeId = NodeId(2);
 pub const TAKER: NodeId = NodeId(3);
 
 const DISK: &str = "disk-one";
+const ARCHIVE: &str = "archive-one";
 const FILE_SYSTEM: &str = "file-system-one";
 const CAPACITY_BYTES: u64 = 1 << 40;
+
+fn archive_label() -> Label {
+    Label { file_system: FILE_SYSTEM.to_owned(), disk: ARCHIVE.to_owned() }
+}
 
 /// A disk that outlives the file system.
 pub enum TestDisk {
@@ -79,6 +86,8 @@ pub struct Rig {
     settings: Mutex<Settings>,
     pub kernel: Arc<Kernel>,
     used: Used,
+    /// The store of its archive, if it has one.
+    pub archive: Option<MemoryBucket>,
     /// A third node is there to take filesets over.
     has_taker: bool,
 }
@@ -103,6 +112,32 @@ impl Rig {
     /// As `self`, used from another node, on whose disk the bytes are.
     pub fn on_its_disk(self) -> Rig {
         Rig { used: Used::OnItsDisk, ..self }
+    }
+
+    /// As `self`, with an archive.
+    pub fn with_archive(self) -> Rig {
+        let bucket = MemoryBucket::default();
+        ArchiveDisk::format(&bucket, &archive_label(), "bucket").unwrap();
+        let fs = self.open();
+        let rig = Rig { archive: Some(bucket), ..self };
+        let new = NewDisk {
+            uuid: ARCHIVE.to_owned(),
+            location: "bucket".to_owned(),
+            pool: "archive".to_owned(),
+            group: String::new(),
+        };
+        fs.add_disk(&new, rig.archive_disk(&FailPoints::none()).unwrap()).unwrap();
+        fs.close().unwrap();
+        rig
+    }
+
+    pub fn has_archive(&self) -> bool {
+        self.archive.is_some()
+    }
+
+    fn archive_disk(&self, points: &FailPoints) -> Option<Arc<dyn Disk>> {
+        let bucket = Box::new(self.archive.as_ref()?.with_fail_points(points.clone()));
+        Some(Arc::new(ArchiveDisk::open(bucket, archive_label(), "bucket")))
     }
 
     /// As [`Rig::of_another_node`], with a third node that can take filesets over.
@@ -173,7 +208,8 @@ impl Rig {
         let (store, elsewhere) = (MemoryStore::new(), None);
         let (settings, kernel) = (Mutex::default(), Arc::default());
         let (used, has_taker) = (Used::AtOwner, false);
-        Rig { store, elsewhere, disk, clock, settings, kernel, used, has_taker }
+        let archive = None;
+        Rig { store, elsewhere, disk, clock, settings, kernel, used, archive, has_taker }
     }
 
     /// Changes the settings of the next opening.
@@ -197,7 +233,10 @@ impl Rig {
     ) -> Parts {
         Parts {
             stores: Arc::new(WholeStores(store)),
-            disks: vec![(DISK.to_owned(), disk)],
+            disks: [(DISK.to_owned(), disk)]
+                .into_iter()
+                .chain(self.archive_disk(&fail_points).map(|disk| (ARCHIVE.to_owned(), disk)))
+                .collect(),
             settings: self.settings.lock().clone(),
             clock: Arc::clone(&self.clock) as _,
             fail_points,
@@ -304,8 +343,9 @@ impl Rig {
     /// What fsck finds in all filesets.
     pub fn fsck(&self, repair: fsck::Repair, records_lost: bool) -> fsck::Report {
         // Not `parts()`, which would open the stores to write.
-        let disks = vec![(DISK.to_owned(), self.disk.as_disk())];
-        fsck_of(&self.stores(), &disks, repair, records_lost)
+        let mut disks = vec![(DISK.to_owned(), self.disk.as_disk())];
+        disks.extend(self.archive_disk(&FailPoints::none()).map(|disk| (ARCHIVE.to_owned(), disk)));
+        fsck_with(&self.stores(), &disks, (repair, records_lost), fsck::Archives::Checked)
     }
 
     /// The record of an inode as it was last committed.
@@ -345,7 +385,11 @@ impl Rig {
 
     /// Checks the store and the disk of a file system that is closed, or was just swept.
     pub fn assert_clean(&self) {
-        let problems = check::problems(&self.stores(), &*self.disk.as_disk());
+        let archive = self.archive_disk(&FailPoints::none());
+        let near = self.disk.as_disk();
+        let disks: Vec<&dyn Disk> =
+            [&near].into_iter().chain(&archive).map(|disk| &**disk).collect();
+        let problems = check::problems(&self.stores(), &disks);
         assert!(problems.is_empty(), "not clean:\n{}", problems.join("\n"));
         let report = self.fsck(fsck::Repair::Never, false);
         assert_eq!(report.outcome(), fsck::Outcome::Clean, "fsck found {:#?}", report.findings);
@@ -359,9 +403,20 @@ pub fn fsck_of(
     repair: fsck::Repair,
     records_lost: bool,
 ) -> fsck::Report {
+    fsck_with(stores, disks, (repair, records_lost), fsck::Archives::Trusted)
+}
+
+/// As [`fsck_of`]; `archives` says whether archives are asked.
+pub fn fsck_with(
+    stores: &WholeStores,
+    disks: &[fsck::NamedDisk],
+    (repair, records_lost): (fsck::Repair, bool),
+    archives: fsck::Archives,
+) -> fsck::Report {
     let mut options = fsck::Options {
         repair,
         records_lost,
+        archives,
         fileset: None,
         disks: None,
         stores: Some(stores),

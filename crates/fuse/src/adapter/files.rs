@@ -37,7 +37,8 @@ impl Adapter {
         if access.truncate {
             self.await_releases(request.ino);
         }
-        let opened = self.fs.open_file(request.ino, access, request.caller)?;
+        let open = || self.fs.open_file_here(request.ino, access, request.caller);
+        let opened = self.recalled(request, open)?;
         self.note_opener(request, request.ino, access, &opened);
         reply.push(&self.open_out(access, opened));
         Ok(())

@@ -121,6 +121,11 @@ fn request_of(request: Request, asked: &LkIn) -> Answer<LockRequest> {
 }
 
 impl Adapter {
+    /// Whether requests may wait long: for locks, or for files of archives.
+    pub(crate) fn waits_long(&self) -> bool {
+        self.fs.keeps_locks() || self.fs.has_archives()
+    }
+
     /// A number for a handle by which locks are told apart.
     pub(crate) fn next_serial(&self) -> u32 {
         if self.fs.keeps_locks() { self.locks.serial.fetch_add(1, Ordering::Relaxed) } else { 0 }
@@ -162,11 +167,40 @@ impl Adapter {
     }
 
     fn wait_for(&self, request: Request, lock: LockRequest, kind: Kind) -> Answer<()> {
+        self.wait(request, "locks", libc::ENOLCK, |wait| self.fs.lock(lock, kind, Some(wait)))
+    }
+
+    /// Carries out what needs the bytes of a file. If they lie in an archive, the request waits until they are back, and
+    /// is carried out then.
+    pub(crate) fn recalled<T>(
+        &self,
+        request: Request,
+        operation: impl Fn() -> forebay_fs::Result<T>,
+    ) -> Answer<T> {
+        loop {
+            match operation() {
+                Err(FsError::Archived) => {
+                    let recall = |wait: &Interruption| self.fs.recall(request.ino, Some(wait));
+                    self.wait(request, "files of archives", libc::EAGAIN, recall)?;
+                }
+                done => return Ok(done?),
+            }
+        }
+    }
+
+    /// Waits in a place for requests, until the kernel says that nobody waits any more. Is refused if too many wait.
+    fn wait(
+        &self,
+        request: Request,
+        what: &str,
+        refusal: i32,
+        wait: impl FnOnce(&Interruption) -> forebay_fs::Result<()>,
+    ) -> Answer<()> {
         let Some(_taken) = Taken::take() else {
             tracing::warn!(
-                "too many requests of one core wait for locks: raise ring_depth or fuse_threads"
+                "too many requests of one core wait for {what}: raise ring_depth or fuse_threads"
             );
-            return Err(Errno(libc::ENOLCK));
+            return Err(Errno(refusal));
         };
         let interruption = Arc::new(Interruption::default());
         {
@@ -177,7 +211,7 @@ impl Adapter {
             }
             waits.interruptions.insert(request.unique, Arc::clone(&interruption));
         }
-        let done = self.fs.lock(lock, kind, Some(&interruption));
+        let done = wait(&interruption);
         self.locks.waits.lock().interruptions.remove(&request.unique);
         Ok(done?)
     }
@@ -185,7 +219,7 @@ impl Adapter {
     /// Ends the wait of a request. Other requests are short: by the time an interrupt is read, they are done.
     pub(crate) fn interrupt(&self, mut body: Body<'_>) -> Answer<()> {
         let asked: InterruptIn = body.take()?;
-        if !self.fs.keeps_locks() {
+        if !self.waits_long() {
             return Ok(());
         }
         let waiting = {

@@ -123,7 +123,7 @@ impl Prepared {
         adapter: &Arc<Adapter>,
         ends: &Sender<End>,
     ) -> Result<Prepared, String> {
-        let depth = depth_of(&adapter.settings, adapter.fs.keeps_locks());
+        let depth = depth_of(&adapter.settings, adapter.waits_long());
         let plan = Plan::of(&Cores::look()?, depth, payload_max(&adapter.settings));
         let (say, said) = channel();
         let mut prepared = Prepared { plan, go: Vec::new(), said };

@@ -33,6 +33,7 @@ mod term;
 mod upkeep;
 
 pub use config::{EtcdPlace, Place, S3Place, SlateConfig, open_stores};
+pub use place::s3_bucket;
 pub use store::SlateStore;
 pub use stores::SlateStores;
 pub use upkeep::{EtcdState, MemberState};

@@ -395,8 +395,11 @@ impl Partition {
         if file.object.is_none() {
             return Ok(false);
         }
-        let live = self.make_live(file)?;
-        Ok(live.is_open_elsewhere())
+        match self.make_live(file) {
+            // Nobody can have mapped it.
+            Err(FsError::Archived) => Ok(false),
+            live => Ok(live?.is_open_elsewhere()),
+        }
     }
 
     /// Closes one handle of a file.

@@ -1,0 +1,75 @@
+//! Pools of archives: no new file lies there, and no other disk.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::{Fileset, Namespace};
+use crate::error::{FsError, Result};
+use crate::record::{DiskRecord, DiskUse, Placement};
+
+impl Namespace {
+    /// Whether files may lie in an archive.
+    #[must_use]
+    pub fn has_archives(&self) -> bool {
+        self.shared.objects.has_archives()
+    }
+
+    /// As [`Namespace::check_pool`], for new files, which must not begin in an archive.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`].
+    pub(super) fn check_pool_of_files(&self, pool: &str) -> Result<()> {
+        self.check_pool(pool)?;
+        if self.archive_pools().contains(pool) {
+            return Err(FsError::Refused(format!(
+                "pool \"{pool}\" is made of archives, where no new file can lie: choose another pool, and move files there \
+                 with a policy or `forebay migrate`"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Pools made of archives.
+    pub(super) fn archive_pools(&self) -> HashSet<String> {
+        let disks = self.disks.read();
+        let archives = disks.iter().filter(|disk| {
+            disk.used != DiskUse::Removed && self.shared.objects.is_archive(disk.id)
+        });
+        archives.map(|disk| disk.pool.clone()).collect()
+    }
+
+    /// Refuses a pool that would have archives and other disks: new files lie on any disk of their pool.
+    pub(super) fn check_mixture(
+        &self,
+        pool: &str,
+        is_archive: bool,
+        except: Option<forebay_base::DiskId>,
+    ) -> Result<()> {
+        let disks = self.disks.read();
+        let differs = |disk: &&DiskRecord| {
+            disk.pool == pool
+                && disk.used != DiskUse::Removed
+                && Some(disk.id) != except
+                && self.shared.objects.is_archive(disk.id) != is_archive
+        };
+        let uses = |fileset: &Arc<Fileset>| {
+            let settings = fileset.settings();
+            settings.placement != Placement::Native && settings.pool == pool
+        };
+        let other = disks.iter().find(differs);
+        if let Some(other) = other {
+            return Err(FsError::Refused(format!(
+                "pool \"{pool}\" has the disk {}: a pool is made of archives, or of other disks; choose another name with \
+                 --pool",
+                other.location
+            )));
+        }
+        if is_archive && self.catalogue.list().iter().any(uses) {
+            return Err(FsError::Refused(format!(
+                "filesets have pool \"{pool}\" for their new files, which cannot lie in an archive: choose another name \
+                 with --pool, such as archive"
+            )));
+        }
+        Ok(())
+    }
+}

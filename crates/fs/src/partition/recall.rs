@@ -1,0 +1,114 @@
+//! Bringing the bytes of a file back from an archive.
+//!
+//! Nobody has a file open whose object lies in an archive, and nobody writes such an object. So the copy is right whatever happens
+//! meanwhile, as long as the record still refers to the object when it turns to the copy. The copy is published and
+//! synced before that. The archived object is removed after the commit of the batch in which the record turned, as always,
+//! unless a snapshot refers to it.
+//!
+//! What survives a crash: the file, in the archive or here. The other object belongs to nothing, and the sweep removes it.
+
+use std::sync::Arc;
+
+use forebay_base::Ino;
+
+use crate::error::{FsError, Result};
+use crate::object::{FsDisk, LiveObject};
+use crate::partition::Partition;
+use crate::partition::relocate::{Moved, Pace, Resting};
+use crate::record::ObjectRef;
+
+/// The extended attribute of a file that stays out of archives, whatever its value.
+pub const PIN: &[u8] = b"user.forebay.pin";
+
+impl Partition {
+    /// Where a file lies, and its size, if that is in an archive.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`]; what the store says.
+    pub(crate) fn archived(&self, ino: Ino) -> Result<Option<(ObjectRef, u64)>> {
+        let inode = self.inode(ino)?;
+        let state = inode.lock();
+        let at = state.file().and_then(|file| file.object);
+        Ok(at.filter(|at| self.shared.objects.is_archive(at.disk)).map(|at| (at, state.size)))
+    }
+
+    /// Whether somebody has said that a file stays out of archives.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`]; what the store says.
+    pub(crate) fn is_pinned(&self, ino: Ino) -> Result<bool> {
+        match self.xattr(ino, PIN) {
+            Ok(_) => Ok(true),
+            Err(FsError::NoAttribute) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Copies the object of an archived file to one of the disks that `suit`. Nothing refers to the copy yet. Holds no lock.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`], [`FsError::Away`], [`FsError::Io`], what `pace` says: nothing is left of the copy then.
+    pub(crate) fn fetch(
+        &self,
+        (ino, at, size): (Ino, ObjectRef, u64),
+        suits: impl Fn(&FsDisk) -> bool,
+        pace: &Pace<'_>,
+    ) -> Result<(Resting, Arc<LiveObject>)> {
+        let old = self.shared.objects.open_to_read(at)?;
+        let seen = old.opened_attributes;
+        if seen.size != size {
+            return Err(FsError::Io(format!(
+                "inode {ino}: object {} has {} bytes in the archive, and the file {size}: run fsck --archive",
+                at.id, seen.size
+            )));
+        }
+        let resting = Resting { ino, old, seen, copy: 0 };
+        let new = self.copy_resting(&resting, suits, pace)?;
+        Ok((resting, new))
+    }
+
+    /// Has the record of an archived file turn to its copy, unless the file has another object by now.
+    ///
+    /// # Errors
+    /// [`FsError::Io`].
+    pub(crate) fn turn_to_recalled(
+        &self,
+        resting: &Resting,
+        new: &Arc<LiveObject>,
+    ) -> Result<Moved> {
+        let turned = self.turn(resting, new);
+        if !matches!(turned, Ok(Moved::Whole(_))) {
+            self.give_up_copy(new);
+        }
+        self.shared.fail_points.reach("recall.turned")?;
+        turned
+    }
+
+    fn turn(&self, resting: &Resting, new: &LiveObject) -> Result<Moved> {
+        let ino = resting.ino;
+        let inode = match self.inode(ino) {
+            Err(FsError::Stale) => return Ok(Moved::Gone),
+            inode => inode?,
+        };
+        let found = self.shared.objects.observe(new.at.disk, new.object.attributes())?;
+        let mut state = inode.lock();
+        let allocated = state.allocated_bytes;
+        let now = self.now();
+        let Some(file) = state.file_mut() else { return Ok(Moved::Gone) };
+        if file.object != Some(resting.old.at) {
+            return Ok(Moved::Gone);
+        }
+        let mut writes = self.writes.lock();
+        let dropped = self.drop_object(&mut writes, file, allocated);
+        file.object = Some(new.at);
+        file.see(found);
+        file.settle();
+        state.allocated_bytes = found.allocated_bytes;
+        // Policies do not move it back at once.
+        state.accessed = state.accessed.max(now);
+        self.put_inode(&mut writes, ino, &mut state);
+        drop(writes);
+        dropped.into_iter().for_each(|live| self.shared.objects.drop_handle(live));
+        Ok(Moved::Whole(resting.seen.size))
+    }
+}
