@@ -7,11 +7,10 @@ use std::time::Duration;
 use forebay_base::channel::{CallError, Channel, Message, ServiceId};
 use forebay_base::{ClientId, NodeId, seed};
 use forebay_node::settings::{HEAD_BYTES_MAX, PAYLOAD_BYTES_MAX, Settings};
-use parking_lot::{Condvar, Mutex};
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::support::proxy::Proxy;
-use crate::support::{Noting, World, message, quick, wait_until};
+use crate::support::{Door, Noting, World, message, quick, wait_until};
 
 const CALLS: usize = 10_000;
 const THREADS: usize = 16;
@@ -143,29 +142,6 @@ fn a_service_that_is_missing_fails_or_panics_is_an_answer() {
     assert!(matches!(disks.call(message("x")), Err(CallError::Refused(_))));
     let nobody = client.channel(NodeId(9), ServiceId::Cache);
     assert!(matches!(nobody.call(message("x")), Err(CallError::Evicted(_))));
-}
-
-/// A door that calls stand before until it is opened.
-#[derive(Default)]
-struct Door {
-    open: Mutex<bool>,
-    changed: Condvar,
-    before: AtomicUsize,
-}
-
-impl Door {
-    fn pass(&self) {
-        self.before.fetch_add(1, Ordering::SeqCst);
-        let mut open = self.open.lock();
-        while !*open {
-            self.changed.wait(&mut open);
-        }
-    }
-
-    fn open(&self) {
-        *self.open.lock() = true;
-        self.changed.notify_all();
-    }
 }
 
 #[test]
