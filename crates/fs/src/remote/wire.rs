@@ -386,8 +386,11 @@ pub(crate) enum Answer {
     /// The name leads into another fileset.
     Elsewhere(Ino),
     Bytes(Vec<u8>),
-    /// A part of a listing; nothing follows the last one.
-    Items(Vec<DirectoryItem>),
+    /// A part of a listing. There may be no more entries after one that is not the last.
+    Items {
+        items: Vec<DirectoryItem>,
+        is_last: bool,
+    },
     Opened {
         crash: Epoch,
         /// Where the object lies, if that is not a disk of the owner: the asking node may read it there, and write it if

@@ -12,6 +12,15 @@ use parking_lot::{Condvar, Mutex};
 /// How long a thread waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
+/// Lets this thread run on every processor that the process may use. It inherits those of the thread that started it, which may be
+/// bound to one: threads of the FUSE ring are, and they start others when they call, or receive calls while they wait.
+pub fn unbind() {
+    // It runs where it is otherwise, which is slower and nothing else.
+    if let Ok(all) = rustix::thread::sched_getaffinity(Some(rustix::process::getpid())) {
+        let _ = rustix::thread::sched_setaffinity(None, &all);
+    }
+}
+
 /// Something that has work to be done.
 pub trait Work: Send + Sync {
     /// Does one piece of it.
@@ -67,6 +76,7 @@ impl Crew {
     }
 
     fn run(self: &Arc<Self>) {
+        unbind();
         loop {
             let Some(work) = self.next() else { return };
             work.work();
@@ -129,5 +139,26 @@ mod tests {
             counted.changed.wait(&mut all);
         }
         assert!(counted.most.load(Ordering::SeqCst) <= 4);
+    }
+
+    struct Where(std::sync::mpsc::Sender<usize>);
+
+    impl Work for Where {
+        fn work(self: Arc<Self>) {
+            let own = rustix::thread::sched_getaffinity(None).expect("has processors");
+            let _ = self.0.send(own.count() as usize);
+        }
+    }
+
+    #[test]
+    fn a_thread_of_the_crew_is_not_bound_to_the_processor_of_who_offers_work() {
+        let all = rustix::thread::sched_getaffinity(Some(rustix::process::getpid())).unwrap();
+        let first = (0..1024).find(|cpu| all.is_set(*cpu)).unwrap();
+        let mut one = rustix::thread::CpuSet::new();
+        one.set(first);
+        rustix::thread::sched_setaffinity(None, &one).unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        Crew::new(1).offer(Arc::new(Where(sender)));
+        assert_eq!(receiver.recv().unwrap(), all.count() as usize);
     }
 }

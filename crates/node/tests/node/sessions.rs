@@ -372,6 +372,8 @@ fn a_client_that_is_evicted_is_dropped_and_learns_it() {
     let me = ClientId { node: NodeId(2), incarnation: 1 };
     server.evict(me, "it did not answer a recall");
     wait_until("the client is dropped", || service.dropped.lock().contains(&me));
+    // A call that is sent before that is reported as one that may have been carried out.
+    wait_until("the client has heard of it", || client.sessions().is_empty());
     let error = channel.call(message("told")).unwrap_err();
     let CallError::Evicted(reason) = &error else { panic!("{error:?}") };
     assert!(reason.contains("it did not answer a recall"), "{reason}");
@@ -395,6 +397,8 @@ fn each_channel_learns_of_the_end_of_its_session() {
     let me = ClientId { node: NodeId(2), incarnation: 1 };
     server.evict(me, "it did not answer a recall");
     wait_until("the client is dropped", || service.dropped.lock().contains(&me));
+    // A call that is sent before that is reported as one that may have been carried out.
+    wait_until("the client has heard of it", || client.sessions().is_empty());
     for channel in &used {
         let error = channel.call(message("told")).unwrap_err();
         assert!(matches!(error, CallError::Evicted(_)), "{error:?}");
