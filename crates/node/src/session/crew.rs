@@ -140,25 +140,4 @@ mod tests {
         }
         assert!(counted.most.load(Ordering::SeqCst) <= 4);
     }
-
-    struct Where(std::sync::mpsc::Sender<usize>);
-
-    impl Work for Where {
-        fn work(self: Arc<Self>) {
-            let own = rustix::thread::sched_getaffinity(None).expect("has processors");
-            let _ = self.0.send(own.count() as usize);
-        }
-    }
-
-    #[test]
-    fn a_thread_of_the_crew_is_not_bound_to_the_processor_of_who_offers_work() {
-        let all = rustix::thread::sched_getaffinity(Some(rustix::process::getpid())).unwrap();
-        let first = (0..1024).find(|cpu| all.is_set(*cpu)).unwrap();
-        let mut one = rustix::thread::CpuSet::new();
-        one.set(first);
-        rustix::thread::sched_setaffinity(None, &one).unwrap();
-        let (sender, receiver) = std::sync::mpsc::channel();
-        Crew::new(1).offer(Arc::new(Where(sender)));
-        assert_eq!(receiver.recv().unwrap(), all.count() as usize);
-    }
 }

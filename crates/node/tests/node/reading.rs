@@ -2,12 +2,13 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use forebay_base::channel::{CallError, Channel, Message, ServiceId};
 use forebay_base::{ClientId, NodeId};
 use forebay_node::session::Hub;
+use forebay_node::session::crew::{Crew, Work};
 use forebay_node::settings::Settings;
 use parking_lot::{Condvar, Mutex};
 
@@ -232,6 +233,34 @@ fn a_call_may_wait_for_a_call_back_that_waits_for_another_call() {
     }
     assert_eq!(files.counts.lock().values().sum::<usize>(), 1800);
     assert_eq!(cache.counts.lock().values().sum::<usize>(), 900);
+}
+
+/// Reports on how many processors its thread may run.
+struct Where(mpsc::Sender<u32>);
+
+impl Work for Where {
+    fn work(self: Arc<Self>) {
+        self.0.send(processors(None)).unwrap();
+    }
+}
+
+fn processors(thread: Option<rustix::thread::Pid>) -> u32 {
+    rustix::thread::sched_getaffinity(thread).unwrap().count()
+}
+
+#[test]
+fn a_thread_that_a_bound_one_starts_is_not_bound() {
+    let process = rustix::process::getpid();
+    let all = rustix::thread::sched_getaffinity(Some(process)).unwrap();
+    let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).unwrap();
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(first);
+    // As threads of the FUSE ring are.
+    rustix::thread::sched_setaffinity(None, &one).unwrap();
+    assert_eq!(processors(None), 1);
+    let (sender, receiver) = mpsc::channel();
+    Crew::new(1).offer(Arc::new(Where(sender)));
+    assert_eq!(receiver.recv().unwrap(), processors(Some(process)));
 }
 
 /// How often a thread has gone to sleep.
