@@ -302,7 +302,7 @@ fn cost_of_a_call() {
         println!(
             "{callers} callers: {:.1} us and {:.2} wake-ups for each call",
             time.as_secs_f64() * 1e6 / f64::from(CALLS),
-            slept as f64 / f64::from(CALLS)
+            f64::from(u32::try_from(slept).unwrap_or(u32::MAX)) / f64::from(CALLS)
         );
     }
 }

@@ -15,18 +15,21 @@
 //! arrived before. A thread that finds the receiving side taken can therefore wait for the next event.
 //! Writing what the kernel did not take at once, keepalives and the end of a connection are left to the own threads in any case.
 
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::mem::MaybeUninit;
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::super::frame::{Kind, Malformed};
+use super::super::frame::{Decoder, Frame, Kind, Malformed};
 use super::super::tls;
-use super::{Arc, AtomicBool, Decoder, Mutex, Ordering, Serving, Sink, TcpStream, Wire, Work, io};
+use super::{Serving, Sink, Wire, Work};
 
 /// Bytes that are read from the socket at a time.
 const READ_BYTES: usize = 128 << 10;
@@ -126,7 +129,7 @@ impl Receiving {
 }
 
 impl Wire {
-    /// Has the own threads told of what can be read, or (disarmed) not.
+    /// Arms the socket: the own threads get one event when something can be read. Without flags it is disarmed.
     fn await_input(&self, flags: EventFlags) {
         let data = EventData::new_u64(READABLE);
         let flags = flags | EventFlags::ONESHOT;
@@ -197,7 +200,7 @@ impl Wire {
     fn receive(self: &Arc<Self>, sink: &Arc<dyn Sink>, pace: Duration) -> Result<(), String> {
         // A caller that reads arms the socket afterwards.
         let Some(mut incoming) = self.receiving.incoming.try_lock() else { return Ok(()) };
-        let mut work = None;
+        let mut work: Option<Work> = None;
         let outcome = self.take_in(&mut incoming, |frame, is_last| {
             let is_call = frame.header.kind == Kind::Request;
             if !is_call || !is_last || !self.may_serve(sink, pace) {
@@ -214,8 +217,7 @@ impl Wire {
         drop(incoming);
         self.arm();
         if let Some(work) = work {
-            let serve: Work = work;
-            serve();
+            work();
             self.receiving.is_serving.store(false, Ordering::Release);
         }
         outcome
@@ -298,7 +300,7 @@ impl Wire {
     fn take_in(
         &self,
         incoming: &mut Incoming,
-        mut hand_on: impl FnMut(super::Frame, bool) -> Result<(), String>,
+        mut hand_on: impl FnMut(Frame, bool) -> Result<(), String>,
     ) -> Result<(), String> {
         if incoming.is_over {
             return Ok(());
