@@ -2,7 +2,7 @@
 //!
 //! The connection's own threads wait for events of an epoll set. Each event of the socket is its only one until the socket is
 //! *armed* again, so it wakes one thread, which takes the receiving side ([`Incoming`]), reads, hands the frames to the [`Sink`],
-//! gives the receiving side back and arms the socket. Two others may do more than that:
+//! gives the receiving side back and arms the socket. Two exceptions save wake-ups:
 //!
 //! - **A thread that serves.** If the last frame that arrived is a call, the own thread carries it out itself, after it has armed the
 //!   socket: no thread of the crew has to be woken. At most one of the two own threads of a connection serves, so the other one
