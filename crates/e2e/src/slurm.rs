@@ -16,7 +16,20 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Processors of each node.
 pub const CORES: u32 = 2;
 
-/// A Slurm with the nodes `n1`, `n2`, ... and the partitions `batch` and `long`. Its daemons and jobs end when it is dropped.
+/// What a Slurm has.
+pub struct Site<'a> {
+    pub nodes: u32,
+    /// Processors of each node.
+    pub cores: usize,
+    /// The first one is the default.
+    pub partitions: &'a [&'a str],
+    /// Of its `SchedulerParameters`.
+    pub scheduler: &'a str,
+    /// More lines of slurm.conf.
+    pub more: &'a str,
+}
+
+/// A Slurm with the nodes `n1`, `n2`, ... Its daemons and jobs end when it is dropped.
 pub struct Slurm {
     folder: PathBuf,
     munge: Option<Child>,
@@ -25,12 +38,24 @@ pub struct Slurm {
 }
 
 impl Slurm {
+    /// Starts one with the partitions `batch` and `long`, which notices within seconds that a node is dead.
+    ///
+    /// # Panics
+    /// As [`Slurm::start_site`].
+    #[must_use]
+    pub fn start(folder: &Path, nodes: u32) -> Slurm {
+        let (cores, partitions) = (CORES as usize, &["batch", "long"]);
+        let scheduler = "batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=5";
+        let more = "SlurmdTimeout=5\nKillWait=5\n";
+        Slurm::start_site(folder, &Site { nodes, cores, partitions, scheduler, more })
+    }
+
     /// Starts its daemons in a folder that is there.
     ///
     /// # Panics
     /// If it is not installed, or does not come up.
     #[must_use]
-    pub fn start(folder: &Path, nodes: u32) -> Slurm {
+    pub fn start_site(folder: &Path, site: &Site) -> Slurm {
         need::root();
         let mut slurm =
             Slurm { folder: folder.to_owned(), munge: None, controller: None, nodes: Vec::new() };
@@ -38,9 +63,9 @@ impl Slurm {
         for name in ["ctld", "spool"] {
             std::fs::create_dir(slurm.path(name)).expect("makes a folder");
         }
-        std::fs::write(slurm.conf(), slurm.settings(nodes)).expect("writes slurm.conf");
+        std::fs::write(slurm.conf(), slurm.settings(site)).expect("writes slurm.conf");
         slurm.start_controller();
-        for number in 1..=nodes {
+        for number in 1..=site.nodes {
             let name = format!("n{number}");
             slurm.nodes.push(Some(slurm.spawn("slurmd", &["-D", "-N", &name], &name)));
         }
@@ -86,7 +111,8 @@ impl Slurm {
         wait_until("munged listens", LIMIT, || own.join("socket").exists());
     }
 
-    fn settings(&self, nodes: u32) -> String {
+    fn settings(&self, site: &Site) -> String {
+        let &Site { nodes, cores, partitions, scheduler, more } = site;
         let folder = self.folder.display();
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("has a name");
         let host = host.trim();
@@ -114,27 +140,26 @@ SlurmdParameters=config_overrides
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 ReturnToService=2
-SlurmdTimeout=5
 JobRequeue=1
-KillWait=5
 Epilog=/bin/true
-SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=5
+SchedulerParameters={scheduler}
 StateSaveLocation={folder}/ctld
 SlurmctldPidFile={folder}/ctld.pid
 SlurmctldLogFile={folder}/ctld.log
 SlurmdSpoolDir={folder}/spool/%n
 SlurmdPidFile={folder}/%n.pid
 SlurmdLogFile={folder}/%n.log
-",
+{more}",
             ports[0]
         );
         for number in 1..=nodes {
             let port = ports[number as usize];
             text += &format!(
-                "NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={CORES} RealMemory=1000\n"
+                "NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cores} RealMemory=1000\n"
             );
         }
-        for (name, default) in [("batch", "YES"), ("long", "NO")] {
+        for (place, name) in partitions.iter().enumerate() {
+            let default = if place == 0 { "YES" } else { "NO" };
             text += &format!(
                 "PartitionName={name} Nodes=n[1-{nodes}] Default={default} State=UP OverSubscribe=NO\n"
             );
@@ -223,6 +248,21 @@ SlurmdLogFile={folder}/%n.log
         let ended = self.run("squeue", &["-h", "-a", "-o", "%i"]);
         ended.stdout.split_whitespace().map(str::to_owned).collect()
     }
+
+    /// Cancels the jobs that wait or run, and waits up to 20 seconds for their end.
+    pub fn cancel_jobs(&self) {
+        let jobs = self.jobs();
+        if jobs.is_empty() {
+            return;
+        }
+        let _ = self.command("scancel").args(&jobs).status();
+        for _ in 0..200 {
+            if self.jobs().is_empty() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
 }
 
 fn end(child: &mut Child) {
@@ -237,16 +277,7 @@ impl Drop for Slurm {
             let jobs = self.jobs();
             assert!(jobs.is_empty(), "jobs are left in Slurm: {jobs:?}");
         } else if self.controller.is_some() {
-            let jobs = self.jobs();
-            if !jobs.is_empty() {
-                let _ = self.command("scancel").args(&jobs).status();
-                let is_over = || self.jobs().is_empty();
-                let mut left = 200;
-                while !is_over() && left > 0 {
-                    left -= 1;
-                    std::thread::sleep(Duration::from_millis(100));
-                }
-            }
+            self.cancel_jobs();
         }
         let daemons = self.controller.iter_mut().chain(self.nodes.iter_mut().flatten());
         daemons.chain(&mut self.munge).for_each(end);

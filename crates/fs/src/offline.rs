@@ -93,9 +93,8 @@ pub fn quotas(
         if is_native || wanted.is_some_and(|wanted| wanted != name) {
             continue;
         }
-        for (subject, record, usage) in stored_quotas(&*stores.look(id)?)? {
-            all.push(status(name, subject, record, usage, now));
-        }
+        let limited = stored_quotas(&*stores.look(id)?)?;
+        all.extend(limited.iter().map(|limited| status(name, limited, now)));
     }
     if is_there {
         return Ok(all);

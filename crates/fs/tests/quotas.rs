@@ -279,7 +279,45 @@ fn the_first_quota_of_an_owner_counts_what_is_there_and_the_last_one_ends_that()
     fs.remove_quota("data", ME).unwrap();
     assert_eq!(holdings(&fs), 0);
     let again = fs.remove_quota("data", ME).unwrap_err().to_string();
-    assert!(again.contains("user 1000 has no quota in fileset \"data\""), "{again}");
+    assert!(again.contains("user 1000 has no quota of its own in fileset \"data\""), "{again}");
+    rig.close(fs);
+}
+
+#[test]
+fn a_default_quota_limits_each_user_without_one_and_survives_crashes() {
+    const YOU: u32 = 2000;
+    let rig = Rig::in_memory();
+    let fs = rig.open();
+    let mine = make(&fs, "mine");
+    let yours = make(&fs, "yours");
+    chown(&fs, yours, Some(YOU), None).unwrap();
+    set(&fs, Subject::EachUser, &space(10 * KIB));
+    assert!(is_refused(&resize(&fs, mine, 11 * KIB)));
+    resize(&fs, mine, 9 * KIB).unwrap();
+    resize(&fs, yours, 10 * KIB).unwrap();
+    assert_eq!((held(&fs, ME), quota(&fs, ME).by_default), ((1, 9 * KIB), true));
+    // A quota of one's own takes the place of the default; it begins without limits.
+    set(&fs, ME, &files(1));
+    resize(&fs, mine, 20 * KIB).unwrap();
+    assert!(is_refused(&try_make(&fs, "more")));
+    fs.commit().unwrap();
+    rig.crash_process(fs);
+
+    let fs = rig.open();
+    assert_eq!((held(&fs, ME), quota(&fs, ME).by_default), ((1, 20 * KIB), false));
+    let yours = fs.lookup(fs.fileset("data"), b"yours").unwrap().ino;
+    assert!(is_refused(&resize(&fs, yours, 11 * KIB)));
+    // Without it the default is back; root was never limited.
+    fs.remove_quota("data", ME).unwrap();
+    assert!(is_refused(&resize(
+        &fs,
+        fs.lookup(fs.fileset("data"), b"mine").unwrap().ino,
+        21 * KIB
+    )));
+    chown(&fs, yours, Some(0), None).unwrap();
+    resize(&fs, yours, 50 * KIB).unwrap();
+    fs.remove_quota("data", Subject::EachUser).unwrap();
+    assert!(fs.quotas(Some("data")).unwrap().is_empty());
     rig.close(fs);
 }
 

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
 use forebay_base::{ByteSize, Clock as _};
-use forebay_fs::quota::{LimitChange, Limits, QuotaChange, QuotaStatus, Subject};
+use forebay_fs::quota::{
+    LimitChange, Limits, Quota as QuotaLimits, QuotaChange, QuotaStatus, Subject,
+};
 use forebay_process::user;
 
 use super::disk::change;
@@ -20,12 +22,15 @@ use crate::output::{Table, bytes};
 /// exceeded; a soft limit may be exceeded for the grace period. What would exceed a limit fails with EDQUOT ("Disk quota
 /// exceeded"). The owner and the group of a file are charged, no matter who writes it, root included. Files that programs write
 /// on the direct path are checked when they are opened and closed, and every commit_interval: they can exceed a limit
-/// until they are closed (setting quota_margin). The file system may be mounted or not. Native filesets have no quotas.
+/// until they are closed (setting quota_margin). A default quota (--each-user, --each-group) limits everybody who has none of
+/// his own, except root. The file system may be mounted or not. Native filesets have no quotas.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay quota set /srv/forebay data --hard-space 2TiB --soft-space 1800GiB --grace-days 3
   forebay quota set /srv/forebay data --user alice --hard-space 100GiB --hard-files 1000000
   forebay quota set /srv/forebay data --user alice --hard-files none
+  forebay quota set /srv/forebay data --each-user --soft-space 50GiB --hard-space 60GiB
+  forebay quota set /srv/forebay data --user bob --unlimited
   forebay quota list /srv/forebay
   forebay quota show /srv/forebay data --user alice --json
   forebay quota remove /srv/forebay data --user alice")]
@@ -59,6 +64,9 @@ enum Action {
         /// Number of files that is never exceeded; none for no limit.
         #[arg(long, value_name = "FILES", value_parser = number)]
         hard_files: Option<LimitChange>,
+        /// Exempt the user or group from the default quota.
+        #[arg(long, conflicts_with_all = ["soft_space", "hard_space", "soft_files", "hard_files", "grace_days"])]
+        unlimited: bool,
         /// How many days a soft limit may be exceeded [default: 7].
         #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(0..=36_500))]
         grace_days: Option<u32>,
@@ -110,6 +118,12 @@ struct Whose {
     /// Limit the files of this group (name or number) in the fileset.
     #[arg(long)]
     group: Option<String>,
+    /// The default quota: limit each user who has no quota of his own; root is not limited.
+    #[arg(long, conflicts_with_all = ["user", "group"])]
+    each_user: bool,
+    /// The default quota of groups: limit each group that has no quota of its own; group 0 is not limited.
+    #[arg(long, conflicts_with_all = ["user", "group", "each_user"])]
+    each_group: bool,
 }
 
 impl Whose {
@@ -123,6 +137,8 @@ impl Whose {
         Ok(match (&self.user, &self.group) {
             (Some(name), _) => Subject::User(found("user", name, user::number_of)?),
             (None, Some(name)) => Subject::Group(found("group", name, user::group_number_of)?),
+            (None, None) if self.each_user => Subject::EachUser,
+            (None, None) if self.each_group => Subject::EachGroup,
             (None, None) => Subject::Fileset,
         })
     }
@@ -146,7 +162,23 @@ fn number(text: &str) -> Result<LimitChange, String> {
 impl Quota {
     pub fn run(self) -> Result<ExitCode> {
         match self.action {
-            Action::Set { whose, soft_space, hard_space, soft_files, hard_files, grace_days } => {
+            Action::Set { whose, unlimited: true, .. } => {
+                if !matches!(whose.subject()?, Subject::User(_) | Subject::Group(_)) {
+                    bail!(
+                        "--unlimited exempts a user or group from the default: name one with --user or --group"
+                    );
+                }
+                set(&whose, &unlimited())?;
+            }
+            Action::Set {
+                whose,
+                soft_space,
+                hard_space,
+                soft_files,
+                hard_files,
+                grace_days,
+                ..
+            } => {
                 let limits = [soft_space, hard_space, soft_files, hard_files];
                 if limits.iter().all(Option::is_none) && grace_days.is_none() {
                     bail!(
@@ -185,10 +217,28 @@ fn set(whose: &Whose, wanted: &QuotaChange) -> Result<()> {
     change(&whose.root, &ask, |fs| Ok(fs.set_quota(&whose.fileset, subject, wanted)?))
 }
 
+/// What exempts from a default.
+fn unlimited() -> QuotaChange {
+    let QuotaLimits { bytes, inodes, grace_seconds } = QuotaLimits::UNLIMITED;
+    let to = |limit: Option<u64>| limit.map_or(LimitChange::Clear, LimitChange::To);
+    QuotaChange {
+        soft_bytes: to(bytes.soft),
+        hard_bytes: to(bytes.hard),
+        soft_inodes: to(inodes.soft),
+        hard_inodes: to(inodes.hard),
+        grace_seconds: Some(grace_seconds),
+    }
+}
+
 fn show(whose: &Whose, json: bool) -> Result<()> {
     let subject = whose.subject()?;
     let quotas = quotas(&whose.root, Some(&whose.fileset))?;
-    let found = quotas.into_iter().find(|quota| quota.subject == subject);
+    let of = |wanted: Subject| quotas.iter().find(|quota| quota.subject == wanted).cloned();
+    // Who holds nothing is not listed among those whom a default limits.
+    let found = of(subject).or_else(|| {
+        let default = of(subject.default_quota()?)?;
+        Some(QuotaStatus { subject, by_default: true, ..default })
+    });
     let found = found.with_context(|| {
         format!("{} has no quota in fileset \"{}\"", shown(subject), whose.fileset)
     })?;
@@ -217,6 +267,8 @@ fn shown(subject: Subject) -> String {
         Subject::Fileset => "the fileset".to_owned(),
         Subject::User(uid) => format!("user {}", named(user::name_of(uid), uid)),
         Subject::Group(gid) => format!("group {}", named(user::group_name_of(gid), gid)),
+        Subject::EachUser => "each user".to_owned(),
+        Subject::EachGroup => "each group".to_owned(),
     }
 }
 
@@ -235,8 +287,12 @@ fn print(quotas: &[QuotaStatus]) -> Result<()> {
 type Part = (u64, Limits, Option<u64>, fn(u64) -> String);
 
 fn cells(status: &QuotaStatus) -> Vec<String> {
-    let limit = |limit: Option<u64>, show: fn(u64) -> String| limit.map_or("-".to_owned(), show);
-    let mut cells = vec![status.fileset.clone(), shown(status.subject)];
+    let limit = |limit: Option<u64>, show: fn(u64) -> String| match limit {
+        None | Some(u64::MAX) => "-".to_owned(),
+        Some(limit) => show(limit),
+    };
+    let by_default = if status.by_default { " (default)" } else { "" };
+    let mut cells = vec![status.fileset.clone(), shown(status.subject) + by_default];
     let count = |number: u64| number.to_string();
     let quota = status.quota;
     let parts: [Part; 2] = [
@@ -250,7 +306,9 @@ fn cells(status: &QuotaStatus) -> Vec<String> {
             Some(seconds @ 1..172_800) => format!("{} h", seconds.div_ceil(3600)),
             Some(seconds) => format!("{} d", seconds / 86_400),
         };
-        cells.extend([show(used), limit(limits.soft, show), limit(limits.hard, show), grace]);
+        let is_default = matches!(status.subject, Subject::EachUser | Subject::EachGroup);
+        let used = if is_default { "-".to_owned() } else { show(used) };
+        cells.extend([used, limit(limits.soft, show), limit(limits.hard, show), grace]);
     }
     cells
 }

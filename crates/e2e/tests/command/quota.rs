@@ -80,6 +80,34 @@ fn a_user_gets_edquot_and_usage_survives_a_crash_on_the_served_path() {
 }
 
 #[test]
+fn each_user_has_the_default_quota_until_one_of_his_own_is_set() {
+    let grid = Mounted::start(Placement::Direct);
+    let data = grid.data();
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o777)).expect("sets the mode");
+    let set = |arguments: &[&str]| grid.run_on_root(&["quota", "set"], arguments);
+    set(&["data", "--each-user", "--hard-space", "4MiB"]).succeeds();
+    let nobody = User::new(NOBODY, &[NOBODY]);
+    let write =
+        |name: &str, bytes: usize| as_user(&nobody, || fs::write(data.join(name), vec![1; bytes]));
+    assert!(is_over_quota(&write("large", 5 * MIB)));
+    fs::write(data.join("of-root"), vec![1; 6 * MIB]).expect("root is not limited");
+    fs::remove_file(data.join("large")).expect("removes");
+    write("small", MIB).expect("is within the default");
+    let listed = grid.run_on_root(&["quota", "list"], &["data"]).output();
+    assert_says(&listed, &["each user", "user nobody (default)", "4.0 MiB"]);
+    // Who holds nothing has the default, too.
+    let shown = grid.run_on_root(&["quota", "show"], &["data", "--user", "12345", "--json"]);
+    assert_eq!(json(&shown.output())["by_default"], Value::Bool(true));
+    set(&["data", "--user", "65534", "--unlimited"]).succeeds();
+    write("large", 5 * MIB).expect("is exempt from the default");
+    assert_says(&set(&["data", "--each-user", "--unlimited"]).refused(), &["--user or --group"]);
+    grid.run_on_root(&["quota", "remove"], &["data", "--user", "65534"]).succeeds();
+    assert!(is_over_quota(&write("more", 1)));
+    grid.umount();
+    grid.is_clean();
+}
+
+#[test]
 fn a_fileset_shows_its_quota_as_its_size_and_bad_quotas_are_refused() {
     let grid = Mounted::start(Placement::Direct);
     let data = grid.data();

@@ -9,8 +9,8 @@ use crate::ops::{Statistics, shown_name};
 use crate::owner::Owner;
 use crate::partition::Partition;
 use crate::partition::quota::{grace_left, read_quotas};
-use crate::quota::{Quota, QuotaChange, QuotaRecord, QuotaStatus, Subject};
-use crate::record::{Placement, Usage};
+use crate::quota::{Limited, Quota, QuotaChange, QuotaRecord, QuotaStatus, Subject};
+use crate::record::Placement;
 
 impl Namespace {
     /// Changes the quota of a fileset, or of an owner of files in it, or sets a first one.
@@ -20,8 +20,8 @@ impl Namespace {
     pub fn set_quota(&self, fileset: &str, subject: Subject, change: &QuotaChange) -> Result<()> {
         let partition = self.partition_with_quotas(fileset)?;
         let (known, _) = partition.quotas();
-        let known = known.into_iter().find(|(found, ..)| *found == subject);
-        let before = known.map(|(_, record, _)| record.quota);
+        let known = known.into_iter().find(|known| known.subject == subject && !known.by_default);
+        let before = known.map(|known| known.record.quota);
         let quota = change.apply(
             before.unwrap_or(Quota { grace_seconds: Quota::GRACE_SECONDS, ..Quota::default() }),
         );
@@ -45,7 +45,7 @@ impl Namespace {
             return Ok(());
         }
         Err(FsError::Refused(format!(
-            "{subject} has no quota in fileset \"{fileset}\": `forebay quota list` shows those that there are"
+            "{subject} has no quota of its own in fileset \"{fileset}\": `forebay quota list` shows those that there are"
         )))
     }
 
@@ -69,7 +69,7 @@ impl Namespace {
     }
 
     /// The quotas of a fileset of this node; it is not opened for that.
-    fn known_quotas(&self, fileset: &Fileset) -> Result<Vec<(Subject, QuotaRecord, Usage)>> {
+    fn known_quotas(&self, fileset: &Fileset) -> Result<Vec<Limited>> {
         let open = |route: &Owner| match route {
             Owner::Local(partition) => partition.quotas().0,
             Owner::Native(_) | Owner::Remote(_) => Vec::new(),
@@ -88,14 +88,9 @@ impl Namespace {
         stored_quotas(&*self.stores.look(fileset.id)?)
     }
 
-    fn shown_quotas(
-        &self,
-        fileset: &str,
-        found: Vec<(Subject, QuotaRecord, Usage)>,
-    ) -> Vec<QuotaStatus> {
+    fn shown_quotas(&self, fileset: &str, found: Vec<Limited>) -> Vec<QuotaStatus> {
         let now = self.shared.clock.now();
-        let status = |(subject, record, usage)| status(fileset, subject, record, usage, now);
-        found.into_iter().map(status).collect()
+        found.into_iter().map(|limited| status(fileset, &limited, now)).collect()
     }
 
     fn partition_with_quotas(&self, name: &str) -> Result<Arc<Partition>> {
@@ -116,11 +111,8 @@ impl Namespace {
             return Ok(all);
         }
         let (quotas, usage) = partition.quotas();
-        let Some((_, record, _)) =
-            quotas.into_iter().find(|(subject, ..)| *subject == Subject::Fileset)
-        else {
-            return Ok(all);
-        };
+        let whole = quotas.into_iter().find(|limited| limited.subject == Subject::Fileset);
+        let Some(Limited { record, .. }) = whole else { return Ok(all) };
         let least = |limits: crate::quota::Limits| limits.soft.into_iter().chain(limits.hard).min();
         if let Some(limit) = least(record.quota.bytes) {
             let left = limit.saturating_sub(usage.bytes);
@@ -143,29 +135,26 @@ impl Namespace {
 ///
 /// # Errors
 /// What the store says; [`FsError::Damaged`].
-pub(crate) fn stored_quotas(
-    store: &dyn forebay_store::Store,
-) -> Result<Vec<(Subject, QuotaRecord, Usage)>> {
+pub(crate) fn stored_quotas(store: &dyn forebay_store::Store) -> Result<Vec<Limited>> {
     let Some(quotas) = read_quotas(store)? else { return Ok(Vec::new()) };
     let (all, _) = crate::recovery::read_usage(store)?;
-    let with_usage = |(subject, record)| (subject, record, quotas.held(subject, all));
-    Ok(quotas.records().map(with_usage).collect())
+    Ok(quotas.limited(all))
 }
 
 /// A quota as people see it.
 pub(crate) fn status(
     fileset: &str,
-    subject: Subject,
-    record: QuotaRecord,
-    usage: Usage,
+    limited: &Limited,
     now: forebay_base::Timestamp,
 ) -> QuotaStatus {
+    let Limited { subject, record, usage, by_default } = *limited;
     let QuotaRecord { quota, bytes_over, inodes_over } = record;
     QuotaStatus {
         fileset: shown_name(fileset).to_owned(),
         subject,
         quota,
         usage,
+        by_default,
         bytes_grace_left: grace_left(bytes_over, quota.grace_seconds, now),
         inodes_grace_left: grace_left(inodes_over, quota.grace_seconds, now),
     }

@@ -15,7 +15,8 @@ use crate::inode::{Counted, State};
 use crate::key::{self, Key};
 use crate::partition::Partition;
 use crate::quota::{
-    Holding, More, Owners, Quota, QuotaRecord, Quotas, Share, Subject, share_of, subjects_of,
+    Holding, Limited, More, Owners, Quota, QuotaRecord, Quotas, Share, Subject, share_of,
+    subjects_of,
 };
 use crate::record::{InodeRecord, Usage, decode};
 use crate::recovery::scan_prefix;
@@ -172,15 +173,12 @@ impl Partition {
         }
     }
 
-    /// The quotas that are set with what is held of each, and what the fileset holds.
-    pub(crate) fn quotas(&self) -> (Vec<(Subject, QuotaRecord, Usage)>, Usage) {
+    /// The quotas that limit somebody with what is held of each, and what the fileset holds.
+    pub(crate) fn quotas(&self) -> (Vec<Limited>, Usage) {
         let writes = self.writes.lock();
         let all = writes.usage();
-        let of = |quotas: &Quotas| {
-            let with_usage = |(subject, record)| (subject, record, quotas.held(subject, all));
-            quotas.records().map(with_usage).collect()
-        };
-        (writes.quotas.as_deref().map(of).unwrap_or_default(), all)
+        let limited = writes.quotas.as_ref().map(|quotas| quotas.limited(all));
+        (limited.unwrap_or_default(), all)
     }
 
     /// Sets a quota, and commits that. If it is the first one of a user or group, all of the fileset is counted first.

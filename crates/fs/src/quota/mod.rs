@@ -15,7 +15,7 @@ use forebay_base::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use counting::{Share, share_of};
-pub(crate) use table::{More, Owners, Quotas, seconds_left, subjects_of};
+pub(crate) use table::{Limited, More, Owners, Quotas, seconds_left, subjects_of};
 
 use crate::record::{Record, Usage};
 
@@ -25,6 +25,12 @@ use crate::record::{Record, Usage};
 pub enum Subject {
     /// Everything in the fileset.
     Fileset,
+    /// The files of each user who has no quota of his own; those of root are not limited.
+    #[serde(rename = "each_user")]
+    EachUser,
+    /// The files of each group that has no quota of its own; those of group 0 are not limited.
+    #[serde(rename = "each_group")]
+    EachGroup,
     /// The files of a user.
     User(u32),
     /// The files of a group.
@@ -38,6 +44,8 @@ impl Subject {
             Subject::Fileset => (b'f', 0),
             Subject::User(uid) => (b'u', uid),
             Subject::Group(gid) => (b'g', gid),
+            Subject::EachUser => (b'U', 0),
+            Subject::EachGroup => (b'G', 0),
         }
     }
 
@@ -47,6 +55,18 @@ impl Subject {
             (b'f', 0) => Some(Subject::Fileset),
             (b'u', uid) => Some(Subject::User(uid)),
             (b'g', gid) => Some(Subject::Group(gid)),
+            (b'U', 0) => Some(Subject::EachUser),
+            (b'G', 0) => Some(Subject::EachGroup),
+            _ => None,
+        }
+    }
+
+    /// The default that limits it while it has no quota of its own.
+    #[must_use]
+    pub fn default_quota(self) -> Option<Subject> {
+        match self {
+            Subject::User(1..) => Some(Subject::EachUser),
+            Subject::Group(1..) => Some(Subject::EachGroup),
             _ => None,
         }
     }
@@ -58,6 +78,8 @@ impl std::fmt::Display for Subject {
             Subject::Fileset => f.write_str("the fileset"),
             Subject::User(uid) => write!(f, "user {uid}"),
             Subject::Group(gid) => write!(f, "group {gid}"),
+            Subject::EachUser => f.write_str("each user"),
+            Subject::EachGroup => f.write_str("each group"),
         }
     }
 }
@@ -85,6 +107,12 @@ pub struct Quota {
 impl Quota {
     /// Grace that a quota gets unless another one is chosen: a week.
     pub const GRACE_SECONDS: u64 = 7 * 86_400;
+
+    /// A quota that admits everything: who has it is exempt from the default.
+    pub const UNLIMITED: Quota = {
+        let limits = Limits { soft: None, hard: Some(u64::MAX) };
+        Quota { bytes: limits, inodes: limits, grace_seconds: 0 }
+    };
 
     /// Whether it limits nothing.
     #[must_use]
@@ -163,6 +191,8 @@ impl QuotaChange {
 }
 
 /// A quota as the store has it.
+///
+/// Who is limited by a default has a record with an empty quota while a time of grace runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaRecord {
     /// What it allows.
@@ -198,6 +228,9 @@ pub struct QuotaStatus {
     pub quota: Quota,
     /// What is held.
     pub usage: Usage,
+    /// Whether the quota is the default of the fileset's users or groups.
+    #[serde(default)]
+    pub by_default: bool,
     /// Seconds of grace that are left for space, if its soft limit is exceeded.
     pub bytes_grace_left: Option<u64>,
     /// The same for inodes.
@@ -221,7 +254,13 @@ mod tests {
             inodes_over: None,
         };
         assert_eq!(decode::<QuotaRecord>("quota", &encode(&record)).unwrap(), record);
-        for subject in [Subject::Fileset, Subject::User(7), Subject::Group(u32::MAX)] {
+        for subject in [
+            Subject::Fileset,
+            Subject::User(7),
+            Subject::Group(u32::MAX),
+            Subject::EachUser,
+            Subject::EachGroup,
+        ] {
             let (kind, number) = subject.parts();
             assert_eq!(Subject::of_parts(kind, number), Some(subject));
         }

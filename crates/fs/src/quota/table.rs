@@ -23,6 +23,15 @@ pub(crate) struct More {
 /// Pairs for the store; `None` for a key that goes.
 pub(super) type Pairs = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
+/// A quota that limits somebody, with what is held of it.
+pub(crate) struct Limited {
+    pub subject: Subject,
+    pub record: QuotaRecord,
+    pub usage: Usage,
+    /// Whether it is the default of users or groups.
+    pub by_default: bool,
+}
+
 /// All quotas of a fileset.
 #[derive(Default)]
 pub(crate) struct Quotas {
@@ -80,8 +89,20 @@ impl Quotas {
 
     /// Removes a quota. Owners are not counted any more if none of them has one. Whether there was one.
     pub fn remove(&mut self, subject: Subject) -> bool {
-        let was_there = self.records.remove(&subject).is_some();
-        self.records_changed.insert(subject);
+        let was_there = self.own(subject).is_some();
+        let follows = |other: &Subject| other.default_quota() == Some(subject);
+        let gone: Vec<Subject> = self
+            .records
+            .iter()
+            .filter(|(other, record)| {
+                (**other == subject && was_there) || (follows(other) && record.quota.is_empty())
+            })
+            .map(|(other, _)| *other)
+            .collect();
+        for other in gone {
+            self.records.remove(&other);
+            self.records_changed.insert(other);
+        }
         if !self.records.keys().any(|subject| *subject != Subject::Fileset) {
             let held = self.held.take().into_iter().flatten();
             self.held_changed.extend(held.map(|(subject, _)| subject));
@@ -89,9 +110,55 @@ impl Quotas {
         was_there
     }
 
-    /// The quotas that are set.
-    pub fn records(&self) -> impl Iterator<Item = (Subject, QuotaRecord)> + '_ {
-        self.records.iter().map(|(subject, record)| (*subject, *record))
+    /// A quota that was set for just this subject.
+    fn own(&self, subject: Subject) -> Option<QuotaRecord> {
+        self.records.get(&subject).filter(|record| !record.quota.is_empty()).copied()
+    }
+
+    /// The quota that limits a subject: its own, or the default with its own times of grace.
+    fn limiting(&self, subject: Subject) -> Option<QuotaRecord> {
+        if let Some(own) = self.own(subject) {
+            return Some(own);
+        }
+        let default = self.own(subject.default_quota()?)?;
+        let times = self.records.get(&subject).copied().unwrap_or_default();
+        Some(QuotaRecord { quota: default.quota, ..times })
+    }
+
+    /// Keeps the times of grace of a quota.
+    fn keep(&mut self, subject: Subject, record: QuotaRecord) {
+        let record = match self.own(subject) {
+            Some(own) => QuotaRecord { quota: own.quota, ..record },
+            None => QuotaRecord { quota: Quota::default(), ..record },
+        };
+        if record == QuotaRecord::default() {
+            self.records.remove(&subject);
+        } else {
+            self.records.insert(subject, record);
+        }
+        self.records_changed.insert(subject);
+    }
+
+    /// Whoever may be limited: those with a quota, and owners who hold something if there is a default.
+    fn subjects(&self) -> BTreeSet<Subject> {
+        let mut found: BTreeSet<Subject> = self.records.keys().copied().collect();
+        for default in [Subject::EachUser, Subject::EachGroup] {
+            if found.contains(&default) {
+                let owners = self.held.iter().flatten().map(|(subject, _)| *subject);
+                found.extend(owners.filter(|owner| owner.default_quota() == Some(default)));
+            }
+        }
+        found
+    }
+
+    /// The quotas that are set, and whom a default limits. `all` is what the fileset holds.
+    pub fn limited(&self, all: Usage) -> Vec<Limited> {
+        let limited = |subject: Subject| {
+            let record = self.limiting(subject)?;
+            let by_default = self.own(subject).is_none();
+            Some(Limited { subject, record, usage: self.held(subject, all), by_default })
+        };
+        self.subjects().into_iter().filter_map(limited).collect()
     }
 
     /// What a user or group holds; the fileset's own usage is `all`.
@@ -159,9 +226,9 @@ impl Quotas {
         for subject in subjects {
             let held = self.held(*subject, all);
             let reserved = self.reserved.get(subject).copied().unwrap_or_default();
-            let Some(record) = self.records.get_mut(subject) else { continue };
-            let before = *record;
-            let QuotaRecord { quota, bytes_over, inodes_over } = record;
+            let Some(mut record) = self.limiting(*subject) else { continue };
+            let before = record;
+            let QuotaRecord { quota, bytes_over, inodes_over } = &mut record;
             let after = |held: u64, reserved: u64, more: u64| {
                 held.saturating_add(reserved).saturating_add(more)
             };
@@ -170,15 +237,15 @@ impl Quotas {
             let grace = quota.grace_seconds;
             let fits = (more.bytes == 0 || admits(quota.bytes, bytes, bytes_over, grace, now))
                 && (more.inodes == 0 || admits(quota.inodes, inodes, inodes_over, grace, now));
-            if *record != before {
-                self.records_changed.insert(*subject);
+            if record != before {
+                self.keep(*subject, record);
             }
             if !fits {
                 return Err(FsError::QuotaExceeded);
             }
         }
         for subject in subjects {
-            if self.records.contains_key(subject) {
+            if self.limiting(*subject).is_some() {
                 let reserved = self.reserved.entry(*subject).or_default();
                 reserved.inodes = reserved.inodes.saturating_add(more.inodes);
                 reserved.bytes = reserved.bytes.saturating_add(more.bytes);
@@ -202,7 +269,7 @@ impl Quotas {
     /// Bytes that can still be added for these owners; `u64::MAX` if nothing limits them.
     pub fn room(&self, owners: Owners, all: Usage, now: Timestamp) -> u64 {
         let room = |subject: Subject| {
-            let record = self.records.get(&subject)?;
+            let record = self.limiting(subject)?;
             let Limits { soft, hard } = record.quota.bytes;
             let soft =
                 soft.filter(|_| has_ended(record.bytes_over, record.quota.grace_seconds, now));
@@ -214,15 +281,13 @@ impl Quotas {
 
     /// Begins and ends times of grace by what is held now: files grow also without being admitted.
     pub fn look(&mut self, all: Usage, now: Timestamp) {
-        let held: Vec<Usage> =
-            self.records.keys().map(|subject| self.held(*subject, all)).collect();
-        for ((subject, record), held) in self.records.iter_mut().zip(held) {
-            let before = *record;
+        for Limited { subject, mut record, usage: held, .. } in self.limited(all) {
+            let before = record;
             let is_over = |limits: Limits, held: u64| limits.soft.is_some_and(|soft| held > soft);
             note_over(&mut record.bytes_over, is_over(record.quota.bytes, held.bytes), now);
             note_over(&mut record.inodes_over, is_over(record.quota.inodes, held.inodes), now);
-            if *record != before {
-                self.records_changed.insert(*subject);
+            if record != before {
+                self.keep(subject, record);
             }
         }
     }
@@ -351,6 +416,41 @@ mod tests {
         // Below the limit again, everything begins anew.
         quotas.look(Usage { bytes: 5, ..held }, later(11));
         quotas.reserve(&subjects, bytes(1), held, later(12)).unwrap();
+    }
+
+    #[test]
+    fn a_default_limits_whoever_has_no_quota_of_his_own_and_not_root() {
+        let mut quotas = Quotas { held: Some(HashMap::new()), ..Quotas::default() };
+        let default = Quota { bytes: limits(5, 10), grace_seconds: 10, ..Quota::default() };
+        quotas.set(Subject::EachUser, default);
+        quotas.set(Subject::User(2), Quota { bytes: limits(50, 50), ..Quota::default() });
+        quotas.set(Subject::User(3), Quota::UNLIMITED);
+        for (uid, most) in [(0, u64::MAX), (1, 10), (2, 50), (3, u64::MAX)] {
+            let fits = quotas.reserve(&subjects_of((uid, 1)), bytes(most), ALL, NOW);
+            assert!(fits.is_ok(), "user {uid}");
+            quotas.release(&subjects_of((uid, 1)), bytes(most));
+            let more =
+                quotas.reserve(&subjects_of((uid, 1)), bytes(most.saturating_add(1)), ALL, NOW);
+            assert_eq!(more.is_err(), most != u64::MAX, "user {uid}");
+        }
+        assert_eq!(quotas.room((1, 1), ALL, NOW), 10);
+        // Each has a time of grace of his own, which is stored.
+        quotas.count(Ino(5), (1, 1), None, Some(7));
+        quotas.look(ALL, NOW);
+        assert!(quotas.reserve(&subjects_of((1, 1)), bytes(1), ALL, later(10)).is_err());
+        assert!(quotas.reserve(&subjects_of((4, 1)), bytes(7), ALL, later(10)).is_ok());
+        let stored: BTreeMap<_, _> = quotas.take_changes().into_iter().collect();
+        assert!(stored[&key::quota(Subject::User(1))].is_some());
+        let of = |quotas: &Quotas, uid| {
+            let all = quotas.limited(ALL).into_iter();
+            all.filter(|one| one.subject == Subject::User(uid)).map(|one| one.by_default).next()
+        };
+        assert_eq!([1, 2, 9].map(|uid| of(&quotas, uid)), [Some(true), Some(false), None]);
+        // Without the default nothing is left of its times, and users with quotas keep theirs.
+        assert!(quotas.remove(Subject::EachUser) && !quotas.remove(Subject::User(1)));
+        let stored: BTreeMap<_, _> = quotas.take_changes().into_iter().collect();
+        assert_eq!(stored[&key::quota(Subject::User(1))], None);
+        assert_eq!([1, 2].map(|uid| of(&quotas, uid)), [None, Some(false)]);
     }
 
     #[test]
