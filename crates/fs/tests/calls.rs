@@ -226,6 +226,36 @@ fn looking_again_at_a_tree_costs_no_call_nor_do_access_lists_after_changes_of_th
 }
 
 #[test]
+fn a_listing_of_thousands_of_names_takes_few_calls_and_misses_none() {
+    let site = Site::new();
+    let (one, two) = (site.join(ONE), site.join(TWO));
+    let data = one.fs.fileset("data");
+    // Names, their length, and the parts that a listing has: 4,096 entries or 256 KiB of names each. Whether anything follows a
+    // full part takes one more.
+    for (number, (names, bytes, parts)) in
+        [(0, 10, 1), (500, 10, 1), (4000, 10, 1), (4094, 10, 2), (4100, 10, 2), (1500, 250, 2)]
+            .into_iter()
+            .enumerate()
+    {
+        let top = one.fs.make_directory(data, &format!("top-{number}"));
+        let mut expected: Vec<String> = (0..names).map(|name| format!("{name:0>bytes$}")).collect();
+        for name in &expected {
+            one.fs.make_directory(top, name);
+        }
+        // The owner vouches from now on.
+        two.fs.names(data);
+        let (cost_of, mut found) = site.cost(|| two.fs.names(top));
+        assert!(cost_of.calls <= parts, "{names} names of {bytes} bytes: {cost_of:?}");
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected);
+        // It is kept.
+        let (cost_of, again) = site.cost(|| two.fs.names(top));
+        assert_eq!((cost_of, again.len()), (cost(0), expected.len()));
+    }
+}
+
+#[test]
 fn a_small_file_of_the_owners_disk_that_was_read_is_read_again_without_a_call_until_somebody_changes_it()
  {
     let site = Site::new();

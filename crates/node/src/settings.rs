@@ -26,7 +26,7 @@ pub struct Settings {
     pub kept_bytes_max: usize,
     /// Calls of one session that are carried out at a time; the others wait in arrival order.
     pub served_per_session_max: usize,
-    /// Threads that carry out calls of all sessions together.
+    /// Threads that carry out calls of all sessions together, besides those that received them: one of each session at most.
     pub serving_threads_max: usize,
     /// Connections that may be greeting at a time. Those of sessions are bounded by the number of members.
     pub greetings_max: usize,

@@ -156,20 +156,21 @@ impl RemoteOwner {
         }
         self.kept.lent.bar();
         loop {
-            let items = self.items(ino, offset)?;
-            let Some(last) = items.last() else { return Ok(()) };
-            offset = last.next_offset;
+            let (items, is_last) = self.items(ino, offset)?;
             for item in &items {
                 if visit(item).is_break() {
                     return Ok(());
                 }
             }
+            let Some(last) = items.last().filter(|_| !is_last) else { return Ok(()) };
+            offset = last.next_offset;
         }
     }
 
-    fn items(&self, ino: Ino, offset: u64) -> Result<Vec<DirectoryItem>> {
+    /// One part of a listing, and whether it is the last one.
+    fn items(&self, ino: Ino, offset: u64) -> Result<(Vec<DirectoryItem>, bool)> {
         match self.ask(Request::ReadDirectory { ino, offset })? {
-            Answer::Items(items) => Ok(items),
+            Answer::Items { items, is_last } => Ok((items, is_last)),
             other => senseless(&other),
         }
     }
@@ -180,8 +181,8 @@ impl RemoteOwner {
         // What is granted with the first part holds for all that is read until it is recalled.
         let request = Request::ReadDirectory { ino, offset: 0 };
         self.ask_to_keep(request, |answer| {
-            let mut items = match accepted(answer)? {
-                Answer::Items(items) => items,
+            let (mut items, mut is_last) = match accepted(answer)? {
+                Answer::Items { items, is_last } => (items, is_last),
                 other => return senseless(&other),
             };
             while let Some(last) = items.last() {
@@ -190,7 +191,10 @@ impl RemoteOwner {
                 if listing.len() > LISTING_MAX {
                     return Ok((None, None));
                 }
-                items = self.items(ino, offset)?;
+                if is_last {
+                    break;
+                }
+                (items, is_last) = self.items(ino, offset)?;
             }
             if !listing.is_sorted_by(|one, next| one.next_offset < next.next_offset) {
                 return Ok((None, None));

@@ -29,8 +29,11 @@ use crate::untold::Telling;
 /// A name in a directory.
 type Place = (Ino, Vec<u8>);
 
-/// Entries of one part of a listing.
-const ITEMS_AT_ONCE: usize = 512;
+/// Entries of one part of a listing, at most.
+const ITEMS_AT_ONCE: usize = 4096;
+
+/// Bytes of the names in one part of a listing, about: an answer has room for several times as many.
+const NAMES_BYTES_AT_ONCE: usize = 256 << 10;
 
 /// Answers requests of other nodes for files.
 pub struct FilesService {
@@ -404,18 +407,20 @@ impl Work<'_> {
 
     fn list(&mut self, ino: Ino, offset: u64) -> Result<Answer> {
         let mut items = Vec::new();
+        let mut bytes = 0;
         let list = |owner: &Owner| {
             owner.read_directory(ino, offset, &mut |item| {
-                items.push(item.clone());
-                if items.len() < ITEMS_AT_ONCE {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
+                if items.len() == ITEMS_AT_ONCE || bytes >= NAMES_BYTES_AT_ONCE {
+                    return ControlFlow::Break(());
                 }
+                bytes += item.name.len();
+                items.push(item.clone());
+                ControlFlow::Continue(())
             })
         };
         self.read_granted(ino, list, Result::is_ok)?;
-        Ok(Answer::Items(items))
+        let is_last = items.len() < ITEMS_AT_ONCE && bytes < NAMES_BYTES_AT_ONCE;
+        Ok(Answer::Items { items, is_last })
     }
 
     fn attributes(&mut self, request: Request) -> Result<Answer> {

@@ -198,7 +198,7 @@ fn answers() -> Vec<Answer> {
         Answer::Attributes(attributes),
         Answer::Elsewhere(INO),
         Answer::Bytes(vec![1; 200]),
-        Answer::Items(vec![item]),
+        Answer::Items { items: vec![item], is_last: true },
         Answer::Opened { crash: Epoch(7), home: None },
         Answer::Reopened { crash: Epoch(3), epoch: Epoch(5) },
         Answer::Count(8),

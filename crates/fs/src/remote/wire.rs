@@ -23,7 +23,7 @@ use crate::partition::Caller;
 use crate::record::{DiskRecord, Durability, FilesetSettings, Kind, ObjectRef, Placement, Usage};
 
 /// Version of requests and answers.
-pub(crate) const VERSION: u8 = 4;
+pub(crate) const VERSION: u8 = 5;
 /// Longest head, in bytes: an extended attribute, or a part of a listing, is at most 64 KiB; lists of filesets grow.
 pub(crate) const HEAD_MAX: usize = 64 << 20;
 /// Most bytes of a file in one request or answer.
@@ -396,8 +396,11 @@ pub(crate) enum Answer {
     /// The name leads into another fileset.
     Elsewhere(Ino),
     Bytes(Vec<u8>),
-    /// A part of a listing; nothing follows the last one.
-    Items(Vec<DirectoryItem>),
+    /// A part of a listing. There may be no more entries after one that is not the last.
+    Items {
+        items: Vec<DirectoryItem>,
+        is_last: bool,
+    },
     Opened {
         crash: Epoch,
         /// Where the object lies, if that is not a disk of the owner: the asking node may read it there, and write it if

@@ -12,6 +12,15 @@ use parking_lot::{Condvar, Mutex};
 /// How long a thread waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
+/// Lets this thread run on every processor that the process may use. It inherits those of the thread that started it, which may be
+/// bound to one: threads of the FUSE ring are, and they start others when they call, or receive calls while they wait.
+pub fn unbind() {
+    // It runs where it is otherwise, which is slower and nothing else.
+    if let Ok(all) = rustix::thread::sched_getaffinity(Some(rustix::process::getpid())) {
+        let _ = rustix::thread::sched_setaffinity(None, &all);
+    }
+}
+
 /// Something that has work to be done.
 pub trait Work: Send + Sync {
     /// Does one piece of it.
@@ -67,6 +76,7 @@ impl Crew {
     }
 
     fn run(self: &Arc<Self>) {
+        unbind();
         loop {
             let Some(work) = self.next() else { return };
             work.work();

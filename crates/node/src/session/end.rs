@@ -11,6 +11,7 @@
 
 mod ear;
 mod serving;
+mod slot;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use forebay_base::{ClientId, Clock};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub use self::ear::Ear;
+use self::slot::Slot;
 use super::crew::Crew;
 use super::frame::{Body, Frame, Header, Kind, Outgoing};
 use super::ledger::Ledger;
@@ -80,29 +82,6 @@ impl Over {
     pub fn reason(&self) -> &str {
         match self {
             Over::Unreachable(reason) | Over::Evicted(reason) | Over::Refused(reason) => reason,
-        }
-    }
-}
-
-#[derive(Default)]
-struct Slot {
-    outcome: Mutex<Option<Result<Message, CallError>>>,
-    filled: Condvar,
-}
-
-impl Slot {
-    fn fill(&self, outcome: Result<Message, CallError>) {
-        *self.outcome.lock() = Some(outcome);
-        self.filled.notify_one();
-    }
-
-    fn wait(&self) -> Result<Message, CallError> {
-        let mut outcome = self.outcome.lock();
-        loop {
-            if let Some(outcome) = outcome.take() {
-                return outcome;
-            }
-            self.filled.wait(&mut outcome);
         }
     }
 }
@@ -297,8 +276,8 @@ impl End {
         }
     }
 
-    /// Sends a request and waits for its answer.
-    pub fn call(&self, service: u8, message: Message) -> Result<Message, CallError> {
+    /// Sends a request and waits for its answer. Meanwhile the caller may read the connection for everybody.
+    pub fn call(self: &Arc<Self>, service: u8, message: Message) -> Result<Message, CallError> {
         let body = Body { head: message.head, payload: message.payload };
         if !body.fits() {
             let bytes = body.bytes();
@@ -316,7 +295,12 @@ impl End {
             state.pending.insert(operation, pending);
             self.dispatch(&mut state, &[operation])
         };
+        // A small answer comes over the connection that small calls go over.
+        let wire = letters.first().map(|(wire, _)| Arc::clone(wire)).filter(|wire| wire.lane == 0);
         post(letters);
+        if let Some(wire) = wire {
+            slot.read(&wire, &Ear(Arc::clone(self)));
+        }
         slot.wait()
     }
 

@@ -20,7 +20,7 @@ use super::end::{Common, Ear, End, Figures, Over, millis};
 use super::greeting::{self, GreetingError, Hello, Refusal, RefusalKind, Welcome};
 use super::peer::{Peer, Used};
 use super::tls::Credentials;
-use super::wire::Wire;
+use super::wire::{Sink, Wire};
 use crate::authority::Subject;
 use crate::settings::Settings;
 
@@ -145,7 +145,7 @@ impl Shared {
         }
         let name = format!("wire-{}.{}", end.peer.node, wire.lane);
         let held = Arc::clone(&wire);
-        let ear = Ear(end);
+        let ear: Arc<dyn Sink> = Arc::new(Ear(end));
         std::thread::Builder::new()
             .name(name)
             .spawn(move || wire.run(&ear, pace))

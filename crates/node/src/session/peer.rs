@@ -165,6 +165,8 @@ impl Peer {
 
     /// Makes a session and keeps it until it is over.
     fn run(self: Arc<Self>) {
+        // The first caller started it; the threads of its connections inherit from it.
+        super::crew::unbind();
         match self.begin() {
             Ok(end) => {
                 self.set(State::Open(Arc::clone(&end)));

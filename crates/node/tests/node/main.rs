@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "time limits of tests need the machine's clock")]
 
 mod members;
+mod reading;
 mod sessions;
 mod strangers;
 mod support;

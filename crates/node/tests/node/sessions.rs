@@ -7,11 +7,10 @@ use std::time::Duration;
 use forebay_base::channel::{CallError, Channel, Message, ServiceId};
 use forebay_base::{ClientId, NodeId, seed};
 use forebay_node::settings::{HEAD_BYTES_MAX, PAYLOAD_BYTES_MAX, Settings};
-use parking_lot::{Condvar, Mutex};
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::support::proxy::Proxy;
-use crate::support::{Noting, World, message, quick, wait_until};
+use crate::support::{Door, Noting, World, message, quick, wait_until};
 
 const CALLS: usize = 10_000;
 const THREADS: usize = 16;
@@ -143,29 +142,6 @@ fn a_service_that_is_missing_fails_or_panics_is_an_answer() {
     assert!(matches!(disks.call(message("x")), Err(CallError::Refused(_))));
     let nobody = client.channel(NodeId(9), ServiceId::Cache);
     assert!(matches!(nobody.call(message("x")), Err(CallError::Evicted(_))));
-}
-
-/// A door that calls stand before until it is opened.
-#[derive(Default)]
-struct Door {
-    open: Mutex<bool>,
-    changed: Condvar,
-    before: AtomicUsize,
-}
-
-impl Door {
-    fn pass(&self) {
-        self.before.fetch_add(1, Ordering::SeqCst);
-        let mut open = self.open.lock();
-        while !*open {
-            self.changed.wait(&mut open);
-        }
-    }
-
-    fn open(&self) {
-        *self.open.lock() = true;
-        self.changed.notify_all();
-    }
 }
 
 #[test]
@@ -396,6 +372,8 @@ fn a_client_that_is_evicted_is_dropped_and_learns_it() {
     let me = ClientId { node: NodeId(2), incarnation: 1 };
     server.evict(me, "it did not answer a recall");
     wait_until("the client is dropped", || service.dropped.lock().contains(&me));
+    // A call that is sent before that is reported as one that may have been carried out.
+    wait_until("the client has heard of it", || client.sessions().is_empty());
     let error = channel.call(message("told")).unwrap_err();
     let CallError::Evicted(reason) = &error else { panic!("{error:?}") };
     assert!(reason.contains("it did not answer a recall"), "{reason}");
@@ -419,6 +397,8 @@ fn each_channel_learns_of_the_end_of_its_session() {
     let me = ClientId { node: NodeId(2), incarnation: 1 };
     server.evict(me, "it did not answer a recall");
     wait_until("the client is dropped", || service.dropped.lock().contains(&me));
+    // A call that is sent before that is reported as one that may have been carried out.
+    wait_until("the client has heard of it", || client.sessions().is_empty());
     for channel in &used {
         let error = channel.call(message("told")).unwrap_err();
         assert!(matches!(error, CallError::Evicted(_)), "{error:?}");

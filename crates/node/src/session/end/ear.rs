@@ -3,14 +3,19 @@
 use std::sync::Arc;
 
 use super::super::frame::{Frame, Kind, Outgoing};
-use super::super::wire::{Sink, Wire};
+use super::super::wire::{Serving, Sink, Wire, Work};
 use super::{End, Over, post};
 
 /// A connection's view of its end of the session.
 pub struct Ear(pub Arc<End>);
 
 impl Sink for Ear {
-    fn frame(&self, wire: &Arc<Wire>, frame: Frame) -> Result<(), String> {
+    fn frame(
+        &self,
+        wire: &Arc<Wire>,
+        frame: Frame,
+        serving: Serving,
+    ) -> Result<Option<Work>, String> {
         let end = &self.0;
         {
             let mut state = end.state.lock();
@@ -19,7 +24,7 @@ impl Sink for Ear {
             state.lane_heard[lane] = state.heard;
         }
         match frame.header.kind {
-            Kind::Request => end.request(wire, frame)?,
+            Kind::Request => return end.request(wire, frame, serving),
             kind @ (Kind::Answer | Kind::Refused) => end.answered(frame, kind),
             Kind::Late => end.late(frame.header.operation),
             Kind::Received => end.acknowledged(&frame.body.head)?,
@@ -31,7 +36,7 @@ impl Sink for Ear {
                 end.end(&Over::Evicted(reason));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     fn tick(&self, wire: &Arc<Wire>) {

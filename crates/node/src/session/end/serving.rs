@@ -1,14 +1,15 @@
-//! The calls that an end receives: they wait, are carried out by the crew, and their answers are kept.
+//! The calls that an end receives: they are carried out by the thread that received them or wait for the crew, and their answers
+//! are kept.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use forebay_base::channel::{CallError, Message};
 
-use super::super::crew::Work;
+use super::super::crew;
 use super::super::frame::{Body, Frame, Header, Kind, Outgoing, operations};
 use super::super::ledger::{Answer, Arrival};
-use super::super::wire::Wire;
+use super::super::wire::{Serving, Wire, Work};
 use super::{End, Letters, Queued, RECEIVED_MAX, State, post};
 use crate::settings::Settings;
 
@@ -17,10 +18,17 @@ fn open_max(settings: &Settings) -> usize {
     settings.calls_max * 2 + RECEIVED_MAX
 }
 
-impl Work for End {
+impl crew::Work for End {
     /// Carries out one call that waits.
     fn work(self: Arc<Self>) {
-        let Some(call) = self.begin() else { return };
+        if let Some(call) = self.begin() {
+            self.carry_out(call);
+        }
+    }
+}
+
+impl End {
+    fn carry_out(self: &Arc<Self>, call: Queued) {
         let service = self.common.services.get(usize::from(call.service));
         let outcome = match service.and_then(Option::as_ref) {
             None => Err(CallError::Refused(format!("this node has no service {}", call.service))),
@@ -55,21 +63,26 @@ fn refusal(reason: String) -> Answer {
 }
 
 impl End {
-    pub(super) fn request(self: &Arc<Self>, wire: &Arc<Wire>, frame: Frame) -> Result<(), String> {
+    pub(super) fn request(
+        self: &Arc<Self>,
+        wire: &Arc<Wire>,
+        frame: Frame,
+        serving: Serving,
+    ) -> Result<Option<Work>, String> {
         let settings = &self.common.settings;
         let operation = frame.header.operation;
         let mut state = self.state.lock();
         if state.over.is_some() {
-            return Ok(());
+            return Ok(None);
         }
         let arrival = state.ledger.arrive(operation);
         match arrival.map_err(|_| "the other node does not number its calls in order")? {
-            Arrival::Underway | Arrival::Over => return Ok(()),
+            Arrival::Underway | Arrival::Over => return Ok(None),
             Arrival::Answered(answer) => {
                 drop(state);
                 let header = self.header(answer.kind, operation);
                 wire.send([Outgoing { header, body: answer.body }]);
-                return Ok(());
+                return Ok(None);
             }
             Arrival::New => {}
         }
@@ -80,11 +93,27 @@ impl End {
         if is_beyond {
             return Err("the other node sends more than its window allows".to_owned());
         }
-        state.queue_bytes += bytes;
         let Header { service, not_after, .. } = frame.header;
-        state.queue.push_back(Queued { operation, service, body: frame.body, not_after });
+        let call = Queued { operation, service, body: frame.body, not_after };
+        if serving == Serving::Here && self.may_skip_queue(&state, not_after) {
+            state.running += 1;
+            drop(state);
+            let end = Arc::clone(self);
+            return Ok(Some(Box::new(move || end.carry_out(call))));
+        }
+        state.queue_bytes += bytes;
+        state.queue.push_back(call);
         self.offer(&mut state);
-        Ok(())
+        Ok(None)
+    }
+
+    /// Whether a call may be begun at once: none waits, and it is neither late nor one too many.
+    fn may_skip_queue(&self, state: &State, not_after: u64) -> bool {
+        let settings = &self.common.settings;
+        state.queue.is_empty()
+            && state.offered + state.running < settings.served_per_session_max
+            && state.ledger.kept_bytes() < settings.kept_bytes_max
+            && self.common.clock_ms() <= not_after
     }
 
     /// Offers the crew as many calls as may be begun.

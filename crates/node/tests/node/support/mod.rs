@@ -5,6 +5,7 @@ pub mod proxy;
 use std::collections::{HashMap, HashSet};
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_base::channel::{CallError, Message, Service, ServiceId};
@@ -15,7 +16,7 @@ use forebay_node::session::{
     Credentials, Hub, Identity, Reception, Refusal, RefusalKind, Roster, Standing, Start,
 };
 use forebay_node::settings::Settings;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use uuid::Uuid;
 
 /// Short times, so that tests do not wait.
@@ -221,4 +222,27 @@ impl World {
 /// A message with a text for its head.
 pub fn message(head: &str) -> Message {
     Message { head: head.as_bytes().to_vec(), payload: Vec::new() }
+}
+
+/// A door that calls stand before until it is opened.
+#[derive(Default)]
+pub struct Door {
+    open: Mutex<bool>,
+    changed: Condvar,
+    pub before: AtomicUsize,
+}
+
+impl Door {
+    pub fn pass(&self) {
+        self.before.fetch_add(1, Ordering::SeqCst);
+        let mut open = self.open.lock();
+        while !*open {
+            self.changed.wait(&mut open);
+        }
+    }
+
+    pub fn open(&self) {
+        *self.open.lock() = true;
+        self.changed.notify_all();
+    }
 }
