@@ -14,6 +14,7 @@ use forebay_disk::Disk;
 use parking_lot::{Condvar, Mutex};
 
 use super::catalogue::{Catalogue, Fileset};
+use super::census::Censuses;
 use super::whole::whole_of;
 use super::{Namespace, Parts, find_disks, shared_of};
 use crate::clients::{Clients, Handles};
@@ -118,6 +119,8 @@ pub(super) struct Membership {
     pub(super) lent: Arc<Lent>,
     /// Requests to other nodes.
     pub(super) traffic: Mutex<BTreeMap<NodeId, Arc<Traffic>>>,
+    /// Counts that other nodes have requested.
+    pub(super) censuses: Censuses,
 }
 
 impl Membership {
@@ -131,6 +134,7 @@ impl Membership {
             near: Arc::default(),
             lent: Arc::default(),
             traffic: Mutex::default(),
+            censuses: Censuses::default(),
         }
     }
 

@@ -126,6 +126,7 @@ fn requests() -> Vec<Request> {
         Request::Vouch { fileset },
         Request::Statistics { ino: INO },
         Request::Usage { fileset },
+        Request::Census { fileset, ticket: Some(9) },
         Request::Catalogue,
         Request::AddFileset(new_fileset),
         Request::SetFileset {
@@ -201,6 +202,7 @@ fn answers() -> Vec<Answer> {
         Answer::NotMine,
         Answer::Created { attributes, crash: Epoch(7), home: Some(seen().at), uses_made: true },
         Answer::Numbers { first: ObjectId(9), count: 256, disks: vec![DiskId(3)] },
+        Answer::Census { ticket: 9, done: true },
     ]
 }
 

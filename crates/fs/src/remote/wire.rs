@@ -295,6 +295,12 @@ pub(crate) enum Request {
         fileset: FilesetId,
         returned: bool,
     },
+    /// What the files of a fileset hold. Counting takes longer than a call may: the first request begins it, further ones with the
+    /// ticket of its answer ask for the result.
+    Census {
+        fileset: FilesetId,
+        ticket: Option<u64>,
+    },
 }
 
 impl Request {
@@ -315,6 +321,7 @@ impl Request {
             | Request::Vouch { .. }
             | Request::Statistics { .. }
             | Request::Usage { .. }
+            | Request::Census { .. }
             | Request::Catalogue => true,
             Request::Create { .. }
             | Request::CreateUnnamed { .. }
@@ -432,6 +439,11 @@ pub(crate) enum Answer {
         first: ObjectId,
         count: u32,
         disks: Vec<DiskId>,
+    },
+    /// A count is under way, or done: then its result is beside it.
+    Census {
+        ticket: u64,
+        done: bool,
     },
 }
 
