@@ -359,8 +359,16 @@ impl Record {
     pub fn read(directory: &Path) -> Result<Record> {
         let path = directory.join(Record::FILE);
         let text = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-        let refuse = |reason| Error::Record { path: path.clone(), reason };
-        let version: Version = serde_json::from_str(&text)
+        Record::parse(&path, &text)
+    }
+
+    /// The record that `text` is; errors name `path`.
+    ///
+    /// # Errors
+    /// [`Error::Record`] if it is none, or of another version.
+    pub fn parse(path: &Path, text: &str) -> Result<Record> {
+        let refuse = |reason| Error::Record { path: path.to_owned(), reason };
+        let version: Version = serde_json::from_str(text)
             .map_err(|error| refuse(format!("not the record of a study: {error}")))?;
         if version.schema != Record::SCHEMA {
             return Err(refuse(format!(
@@ -369,7 +377,7 @@ impl Record {
                 Record::SCHEMA
             )));
         }
-        serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))
+        serde_json::from_str(text).map_err(|error| refuse(error.to_string()))
     }
 
     /// Writes the record into `directory`, which must exist, under a name that never stands for a half

@@ -1,8 +1,10 @@
 //! `forebay plan`.
 
+mod accuracy;
 mod page;
 mod recorded;
 mod simulate;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -34,7 +36,8 @@ use crate::output::{Table, put_json, put_text};
   forebay plan site.toml --record results/       as fast as this study was (forebay bench run)
   forebay plan site.toml --out plan.html         a page with charts
   forebay plan --studies                         the plan beside the published studies
-  forebay plan simulate results/ --machines 1,2,4      the jobs of a study on more machines"
+  forebay plan simulate results/ --machines 1,2,4      the jobs of a study on more machines
+  forebay plan verify accuracy/ --on /mnt/forebay/data  how far such predictions are off on this machine"
 )]
 pub struct PlanCommand {
     #[command(subcommand)]
@@ -65,6 +68,7 @@ pub struct PlanCommand {
 #[derive(clap::Subcommand)]
 enum Verb {
     Simulate(simulate::SimulateCommand),
+    Verify(verify::VerifyCommand),
 }
 
 /// What a study sustained.
@@ -79,8 +83,10 @@ struct Measured {
 
 impl PlanCommand {
     pub fn run(self) -> Result<ExitCode> {
-        if let Some(Verb::Simulate(simulate)) = self.verb {
-            return simulate.run();
+        match self.verb {
+            Some(Verb::Simulate(simulate)) => return simulate.run(),
+            Some(Verb::Verify(verify)) => return verify.run(),
+            None => {}
         }
         if self.template {
             put_text(&format!("{TEMPLATE_HEAD}\n{TEMPLATE}"))?;

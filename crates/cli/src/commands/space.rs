@@ -23,8 +23,8 @@ const OTHERS: &str = "(other users)";
 /// Show who holds how much space, and how old it is: by fileset, user and age.
 ///
 /// Counts the sizes of files and the number of inodes in one pass over all names; programs go on meanwhile. The age of a file is the
-/// time since its content last changed (mtime). A file that is being written counts with its size at the last commit. The mounted
-/// file system is asked, and in a cluster its daemon on this machine, which counts the filesets that this node owns. Native filesets
+/// time since its content last changed (mtime). A file that is being written counts with its size at the last commit. In a
+/// cluster each fileset is counted by the node that owns it, so every node gives the same answer. Native filesets
 /// are not counted: `forebay areas` lists work areas with their size. A fileset that was not counted is named on standard
 /// error, or under "not_counted" with --json.
 ///

@@ -299,3 +299,35 @@ fn the_last_node_is_unmounted_although_changes_concern_files_on_disks_of_the_oth
         assert_eq!((kept.len(), &kept[5000..]), (5004, &b"more"[..]));
     }
 }
+
+#[test]
+fn every_node_shows_the_space_of_all_filesets() {
+    let cluster = Cluster::start(2);
+    move_to(&cluster, "data", "n0");
+    write_synced(&data(&cluster, 0).join("near"), &vec![7; 300_000]);
+    write_synced(&data(&cluster, 1).join("far"), &vec![7; 20_000]);
+    let shown = |node: usize| {
+        let place = cluster.mountpoint(node);
+        let place = place.to_str().expect("UTF-8");
+        json(&cluster, node, &["space", place, "--by", "fileset"])
+    };
+    let bytes = |shown: &Value, fileset: &str| {
+        let rows = shown["rows"].as_array().expect("has rows");
+        let found = rows.iter().find(|row| row["fileset"] == fileset);
+        found.and_then(|row| row["bytes"].as_u64())
+    };
+    let everything_from = |node: usize| {
+        let found = shown(node);
+        let reasons = &found["not_counted"];
+        assert!(reasons["data"].is_null() && reasons["/"].is_null(), "{found}");
+        bytes(&found, "data") == Some(320_000)
+    };
+    for node in [0, 1] {
+        wait_until("a node counts what its owner knows", LIMIT, || everything_from(node));
+    }
+    // The new owner counts from then on.
+    move_to(&cluster, "data", "n1");
+    for node in [0, 1] {
+        wait_until("a node asks the new owner", LIMIT, || everything_from(node));
+    }
+}

@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use forebay_e2e::need::forebay;
-use forebay_e2e::{Ended, run};
+use forebay_e2e::{Ended, run, wait_until};
+use rustix::process::Signal;
 
 use crate::{assert_says, json};
 
@@ -89,4 +90,79 @@ fn manual_pages_and_completions_are_made_of_every_command() {
     fs::write(&script, ask(&["completions", "bash"]).output()).expect("writes");
     run(Command::new("bash").args(["-n", text(&script)]), LIMIT).succeeds();
     assert_says(&fs::read_to_string(&script).expect("reads"), &["_forebay", "umount"]);
+}
+
+/// Four jobs that write for two seconds each: long enough to be interrupted between two runs.
+const STREAMS: &str = r#"
+name = "small"
+title = "Jobs that are known"
+study = "none"
+defaults = { scale = 1, concurrent = 2 }
+[[class]]
+name = "write"
+title = "streams"
+kind = "io"
+jobs = { per_run = 4 }
+space = { data_meanwhile = "8 MiB" }
+[[class.step]]
+[class.step.do.stream]
+file = "data/{job}"
+file_bytes = "1 MiB"
+pattern = "write"
+duration_seconds = 2
+"#;
+
+#[test]
+fn a_verification_of_plans_continues_after_an_interruption_and_states_its_errors() {
+    let folder = tempfile::tempdir().expect("makes a folder");
+    let (out, storage) = (folder.path().join("accuracy"), folder.path().join("storage"));
+    fs::create_dir(&storage).expect("makes a folder");
+    let verify = |more: &[&str]| ask(&[&["plan", "verify", text(&out)], more].concat());
+    assert_says(&verify(&[]).refused(), &["accuracy", "--on"]);
+    let mix = folder.path().join("mine.toml");
+    fs::write(&mix, STREAMS).expect("writes");
+    let settings = ["--file", text(&mix), "--scale", "1", "--nodes", "2"];
+    let mut first = Command::new(forebay())
+        .args(["plan", "verify", text(&out), "--on", text(&storage), "--concurrent", "2"])
+        .args(settings)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("starts");
+    let done = out.join("nodes-1-at-once-1/report.html");
+    wait_until("the first run is done", LIMIT, || done.exists());
+    rustix::process::kill_process(rustix::process::Pid::from_child(&first), Signal::INT)
+        .expect("interrupts");
+    let ended = first.wait().expect("waits");
+    assert_eq!(ended.code(), Some(130), "{ended}");
+    assert!(!out.join("report.html").exists(), "a run is left");
+    let changed = || {
+        fs::metadata(out.join("nodes-1-at-once-1/result.json"))
+            .expect("is there")
+            .modified()
+            .expect("has a time")
+    };
+    let before = changed();
+    assert_says(&verify(&["--scale", "0.5"]).refused(), &["other settings"]);
+    // It needs no options to go on, and makes no run again that was complete.
+    let answer = verify(&["--within", "1000", "--json"]);
+    assert_says(&answer.stderr, &["run 2 of 5"]);
+    assert!(!answer.stderr.contains("run 1 of 5"), "{}", answer.stderr);
+    assert_eq!(changed(), before);
+    let answer = json(&answer.output());
+    let predicted = answer["predictions"].as_array().expect("has predictions");
+    let set_ups: Vec<_> =
+        predicted.iter().map(|one| (one["nodes"].as_u64(), one["concurrent"].as_u64())).collect();
+    assert_eq!(set_ups, [(1, 2), (1, 8), (2, 2)].map(|(a, b)| (Some(a), Some(b))));
+    for one in predicted {
+        let number = |key: &str| one[key].as_f64().expect("is a number");
+        let error = number("predicted_seconds") / number("measured_seconds") - 1.0;
+        assert!((number("error") - error).abs() < 1e-9, "{one}");
+    }
+    let page = fs::read_to_string(out.join("report.html")).expect("reads the page");
+    assert_says(&page, &["Predicted and measured", "2 nodes, 2 at once on each", "</html>"]);
+    // Nothing is left on the storage, and an error beyond the limit is a failure.
+    assert_eq!(fs::read_dir(&storage).expect("lists").count(), 0);
+    let shown = verify(&["--within", "0"]);
+    assert_eq!(shown.status.code(), Some(1), "{}", shown.stderr);
+    assert_says(&shown.stdout, &["beyond the limit of 0 %", "mine.toml at scale 1"]);
 }

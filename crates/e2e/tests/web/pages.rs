@@ -135,6 +135,12 @@ fn studies_are_listed_with_their_figures_and_compared_in_a_browser() {
     }
     std::fs::create_dir(studies.join("c-broken")).unwrap();
     std::fs::write(studies.join("c-broken/report.html"), "<p>old").unwrap();
+    // Links lead elsewhere: the server would show what only it may read.
+    let secret = site.folder().join("secret");
+    std::fs::write(&secret, "hidden").unwrap();
+    std::fs::create_dir(studies.join("e-secret")).unwrap();
+    std::os::unix::fs::symlink(&secret, studies.join("e-secret/report.html")).unwrap();
+    std::os::unix::fs::symlink(studies.join("a-before"), studies.join("f-link")).unwrap();
     site.kill_server();
     let settings = format!("studies = [\"{}\"]\n", text(&studies));
     std::fs::write(site.root().join("grid/web.toml"), settings).unwrap();
@@ -146,6 +152,7 @@ fn studies_are_listed_with_their_figures_and_compared_in_a_browser() {
         ("/studies/compare?study=0", "mark two to 8"),
         ("/studies/compare?study=0&study=0", "mark two to 8"),
         ("/studies/compare?study=0&study=9", "there is no report 9"),
+        ("/studies/4", "there is no report 4"),
         ("/studies/compare?study=0&study=3", "cannot be compared"),
         ("/studies/compare?study=0&study=2", "broken"),
     ] {

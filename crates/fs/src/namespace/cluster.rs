@@ -15,6 +15,7 @@ use forebay_disk::Disk;
 use parking_lot::{Condvar, Mutex};
 
 use super::catalogue::{Catalogue, Fileset};
+use super::census::Censuses;
 use super::whole::whole_of;
 use super::{Namespace, NewDisk, Parts, find_disks, shared_of};
 use crate::clients::{Clients, Handles};
@@ -157,6 +158,8 @@ pub(super) struct Membership {
     pub(super) knows_disks: AtomicBool,
     /// Requests to other nodes.
     pub(super) traffic: Mutex<BTreeMap<NodeId, Arc<Traffic>>>,
+    /// Counts that other nodes have requested.
+    pub(super) censuses: Censuses,
 }
 
 impl Membership {
@@ -174,6 +177,7 @@ impl Membership {
             telling: Mutex::default(),
             knows_disks: AtomicBool::new(true),
             traffic: Mutex::default(),
+            censuses: Censuses::default(),
         }
     }
 

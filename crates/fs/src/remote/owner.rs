@@ -22,6 +22,7 @@ use super::wire::{
 };
 use super::{NearFiles, OpenFiles};
 use crate::attributes::{Attributes, KeepName, SetAttributes};
+use crate::census::FilesetCensus;
 use crate::error::{FsError, Result};
 use crate::grants::{Granted, Item, Kept, Learned, NameChange, OwnChange, Touched};
 use crate::locks::{Ticket, Waited};
@@ -596,6 +597,23 @@ impl RemoteOwner {
         match self.ask(Request::Usage { fileset: self.fileset })? {
             Answer::Usage(usage) => Ok(usage),
             other => senseless(&other),
+        }
+    }
+
+    /// Has the owner count, or asks for the count of a ticket: its ticket, and the result once it is done.
+    pub(crate) fn census(&self, ticket: Option<u64>) -> Result<(u64, Option<FilesetCensus>)> {
+        match self.ask_with(Request::Census { fileset: self.fileset, ticket }, Vec::new())? {
+            (Answer::Census { ticket, done: false }, _) => Ok((ticket, None)),
+            (Answer::Census { ticket, done: true }, bytes) => {
+                let count = decode(&bytes).map_err(|why| {
+                    FsError::Io(format!(
+                        "node {} sent a count that cannot be read: {why}",
+                        self.node
+                    ))
+                })?;
+                Ok((ticket, Some(count)))
+            }
+            (other, _) => senseless(&other),
         }
     }
 }

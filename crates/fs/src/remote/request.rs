@@ -32,6 +32,7 @@ impl Request {
             Request::SyncFile { .. } => &"fsync",
             Request::SyncDirectory { .. } => &"fsyncdir",
             Request::Lock(_) | Request::AwaitLock { .. } => &"setlkw",
+            Request::Census { .. } => &"census",
             _ => &"other",
         }
     }
@@ -97,6 +98,7 @@ impl Request {
             | Request::Forget { fileset }
             | Request::Numbers { fileset, .. }
             | Request::Usage { fileset }
+            | Request::Census { fileset, .. }
             | Request::Retire { fileset, .. }
             | Request::Apply { fileset, .. } => Ino::top_of(*fileset),
             _ => Ino::ROOT,

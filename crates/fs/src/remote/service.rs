@@ -295,6 +295,7 @@ impl Work<'_> {
             | Request::Numbers { .. }
             | Request::Statistics { .. }
             | Request::Usage { .. }
+            | Request::Census { .. }
             | Request::Catalogue
             | Request::AddFileset(_)
             | Request::SetFileset { .. }
@@ -621,6 +622,11 @@ impl Work<'_> {
                 self.fs.statistics_at(ino).map(Answer::Statistics)
             }
             Request::Usage { fileset } => self.fs.own_usage(fileset).map(Answer::Usage),
+            Request::Census { fileset, ticket } => {
+                let (answer, bytes) = self.fs.census_for_node(fileset, ticket)?;
+                self.bytes = bytes;
+                Ok(answer)
+            }
             Request::Catalogue => self.fs.whole().map(Answer::Whole),
             Request::AddFileset(new) => {
                 self.fs.root()?;

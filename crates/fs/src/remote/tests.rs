@@ -128,6 +128,7 @@ fn requests() -> Vec<Request> {
         Request::Vouch { fileset },
         Request::Statistics { ino: INO },
         Request::Usage { fileset },
+        Request::Census { fileset, ticket: Some(9) },
         Request::Catalogue,
         Request::AddFileset(new_fileset),
         Request::SetFileset {
@@ -217,6 +218,7 @@ fn answers() -> Vec<Answer> {
         Answer::Numbers { first: ObjectId(9), count: 256, disks: vec![DiskId(3)] },
         Answer::Disks(DiskAnswer::Counts(vec![(DiskId(3), 4)])),
         Answer::Helped(HelpReport { left: vec![(FilesetId(1), 2)], ..HelpReport::default() }),
+        Answer::Census { ticket: 9, done: true },
     ]
 }
 

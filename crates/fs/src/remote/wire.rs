@@ -302,6 +302,12 @@ pub(crate) enum Request {
     DisksChanged,
     /// To an owner of filesets: a task of the root's owner.
     Help(HelpOrder),
+    /// What the files of a fileset hold. Counting takes longer than a call may: the first request begins it, further ones with the
+    /// ticket of its answer ask for the result.
+    Census {
+        fileset: FilesetId,
+        ticket: Option<u64>,
+    },
 }
 
 impl Request {
@@ -322,6 +328,7 @@ impl Request {
             | Request::Vouch { .. }
             | Request::Statistics { .. }
             | Request::Usage { .. }
+            | Request::Census { .. }
             | Request::Catalogue => true,
             Request::Create { .. }
             | Request::CreateUnnamed { .. }
@@ -448,6 +455,11 @@ pub(crate) enum Answer {
     },
     Disks(DiskAnswer),
     Helped(HelpReport),
+    /// A count is under way, or done: then its result is beside it.
+    Census {
+        ticket: u64,
+        done: bool,
+    },
 }
 
 /// What is granted beside that of an answer: the directory in which a name was changed.

@@ -1,10 +1,12 @@
 //! Studies: reports of benchmark runs, listed by workload with their main figures, and compared side by side.
 //!
 //! A record is read once for each change of its file; at most [`STUDIES_MAX`] are listed, and records beyond [`RECORD_MAX`] bytes are
-//! listed without figures.
+//! listed without figures. Symbolic links below a folder of studies are not followed: whoever may write there would otherwise show
+//! files that only the server may read.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,6 +16,7 @@ use forebay_study::report;
 use forebay_study::summary::{SubjectSummary, Summary};
 use maud::{Markup, html};
 use parking_lot::Mutex;
+use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::layout::Content;
 use super::plot::{state, time};
@@ -76,6 +79,68 @@ impl Line {
     }
 }
 
+/// A folder with a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Study {
+    /// The folder of the settings that it is, or lies in.
+    named: PathBuf,
+    /// Its path.
+    folder: PathBuf,
+}
+
+impl Study {
+    /// Opens a file of the study. Only what the settings name may be a symbolic link.
+    fn open(&self, name: &str) -> io::Result<File> {
+        let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut at = openat(CWD, &self.named, directory, Mode::empty())?;
+        if self.folder != self.named
+            && let Some(entry) = self.folder.file_name()
+        {
+            at = openat(&at, entry, directory | OFlags::NOFOLLOW, Mode::empty())?;
+        }
+        // NONBLOCK: opening a named pipe must not wait for its writer.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(openat(&at, name, flags, Mode::empty())?);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        Ok(file)
+    }
+
+    /// The text of a file of at most `most` bytes.
+    fn read(&self, name: &str, most: u64) -> Result<String, String> {
+        let read = |file: File| -> io::Result<String> {
+            let mut text = String::new();
+            file.take(most + 1).read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let text = self.open(name).and_then(read);
+        let text = text.map_err(|error| format!("{name} cannot be read: {error}"))?;
+        if text.len() as u64 > most {
+            return Err(format!("{name} is longer than the {most} bytes that are read"));
+        }
+        Ok(text)
+    }
+
+    fn about(&self, name: &str) -> io::Result<Metadata> {
+        self.open(name)?.metadata()
+    }
+
+    fn record(&self) -> Result<Record, String> {
+        let text = self.read(Record::FILE, RECORD_MAX)?;
+        Record::parse(&self.folder.join(Record::FILE), &text).map_err(|error| error.to_string())
+    }
+}
+
+/// The study in a folder of the settings, and those in the folders in it, in the order of their paths.
+fn studies_in(named: &Path) -> Vec<Study> {
+    let below = std::fs::read_dir(named).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut all: Vec<PathBuf> = below.chain([named.to_owned()]).collect();
+    all.sort();
+    let all = all.into_iter().map(|folder| Study { named: named.to_owned(), folder });
+    all.filter(|study| study.open(report::FILE).is_ok()).collect()
+}
+
 /// When a file changed last, and how long it was.
 type Version = (Option<SystemTime>, u64);
 
@@ -96,51 +161,31 @@ pub(crate) struct Shelf {
 }
 
 impl Shelf {
-    fn line(&self, folder: &Path) -> Known {
-        let about = folder.join(Record::FILE).metadata().map_err(|error| no_record(&error))?;
+    fn line(&self, study: &Study) -> Known {
+        let about = study.about(Record::FILE);
+        let about = about.map_err(|error| format!("{} cannot be read: {error}", Record::FILE))?;
         let version = version(&about);
-        if let Some((known, line)) = self.lines.lock().get(folder)
+        if let Some((known, line)) = self.lines.lock().get(&study.folder)
             && *known == version
         {
             return line.clone();
         }
         let reading = self.one_at_a_time.lock();
-        let line = record_in(folder).map(|record| Arc::new(Line::of(&record)));
+        let line = study.record().map(|record| Arc::new(Line::of(&record)));
         drop(reading);
         let mut kept = self.lines.lock();
         if kept.len() >= STUDIES_MAX {
             kept.clear();
         }
-        kept.insert(folder.to_owned(), (version, line.clone()));
+        kept.insert(study.folder.clone(), (version, line.clone()));
         line
     }
 }
 
-fn no_record(error: &std::io::Error) -> String {
-    format!("{} cannot be read: {error}", Record::FILE)
-}
-
-fn record_in(folder: &Path) -> Result<Record, String> {
-    let about = folder.join(Record::FILE).metadata().map_err(|error| no_record(&error))?;
-    if about.len() > RECORD_MAX {
-        return Err(format!(
-            "its record has {} bytes, and at most {RECORD_MAX} are read",
-            about.len()
-        ));
-    }
-    Record::read(folder).map_err(|error| error.to_string())
-}
-
 /// Folders with a report: those that are named, and those in them.
-fn folders(view: &View<'_>) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for folder in &view.site.app.settings.studies {
-        let below =
-            std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut all: Vec<PathBuf> = below.chain([folder.clone()]).collect();
-        all.sort();
-        found.extend(all.into_iter().filter(|folder| folder.join(report::FILE).is_file()));
-    }
+fn folders(view: &View<'_>) -> Vec<Study> {
+    let named = &view.site.app.settings.studies;
+    let mut found: Vec<Study> = named.iter().flat_map(|folder| studies_in(folder)).collect();
     found.truncate(STUDIES_MAX);
     found
 }
@@ -153,10 +198,11 @@ pub fn studies(view: &View<'_>) -> Page {
     let found = folders(view);
     let mut known: BTreeMap<String, Vec<Found<'_>>> = BTreeMap::new();
     let mut others = Vec::new();
-    for (place, folder) in found.iter().enumerate() {
-        match view.site.shelf.line(folder) {
+    for (place, study) in found.iter().enumerate() {
+        let folder = &*study.folder;
+        match view.site.shelf.line(study) {
             Ok(line) => known.entry(line.workload.clone()).or_default().push((place, folder, line)),
-            Err(why) => others.push((place, folder, why)),
+            Err(why) => others.push((place, study, why)),
         }
     }
     for lines in known.values_mut() {
@@ -170,8 +216,8 @@ pub fn studies(view: &View<'_>) -> Page {
         @if !others.is_empty() {
             h2 { "Without figures" }
             ul {
-                @for (place, folder, why) in &others {
-                    li { a href={ "/studies/" (place) } { (folder.display()) } @if let Some(at) = changed(folder) { ", " (time(at)) } ": " (why) }
+                @for (place, study, why) in &others {
+                    li { a href={ "/studies/" (place) } { (study.folder.display()) } @if let Some(at) = changed(study) { ", " (time(at)) } ": " (why) }
                 }
             }
         }
@@ -237,8 +283,8 @@ fn began(text: &str) -> String {
     text.get(..19).map_or_else(|| text.to_owned(), |text| text.replace('T', " "))
 }
 
-fn changed(folder: &Path) -> Option<forebay_grid::vocabulary::Moment> {
-    let changed = folder.join(report::FILE).metadata().ok()?.modified().ok()?;
+fn changed(study: &Study) -> Option<forebay_grid::vocabulary::Moment> {
+    let changed = study.about(report::FILE).ok()?.modified().ok()?;
     let since = changed.duration_since(std::time::UNIX_EPOCH).ok()?;
     Some(forebay_grid::vocabulary::Moment(u64::try_from(since.as_millis()).ok()?))
 }
@@ -247,16 +293,10 @@ fn changed(folder: &Path) -> Option<forebay_grid::vocabulary::Moment> {
 pub fn report(view: &View<'_>, place: &str) -> Result<String, Problem> {
     let none = || Problem::own("not_found", format!("there is no report {place}"));
     let found = folders(view);
-    let folder = place.parse::<usize>().ok().and_then(|place| found.get(place)).ok_or_else(none)?;
-    let file = folder.join(report::FILE);
-    if file.metadata().map_or(0, |about| about.len()) > REPORT_MAX {
-        return Err(Problem::own(
-            "not_found",
-            format!("{} is too long to be shown", file.display()),
-        ));
-    }
-    std::fs::read_to_string(&file)
-        .map_err(|error| Problem::own("not_found", format!("{}: {error}", file.display())))
+    let study = place.parse::<usize>().ok().and_then(|place| found.get(place)).ok_or_else(none)?;
+    study
+        .read(report::FILE, REPORT_MAX)
+        .map_err(|why| Problem::own("not_found", format!("{}: {why}", study.folder.display())))
 }
 
 /// The page of a comparison of the studies that the request names: the oldest first.
@@ -283,10 +323,11 @@ pub fn comparison(view: &View<'_>) -> Result<String, Problem> {
     places.sort_unstable();
     let mut records = Vec::new();
     for place in places {
-        let folder = &found[place];
+        let study = &found[place];
+        let folder = &*study.folder;
         let record =
-            record_in(folder).map_err(|why| refuse(format!("{}: {why}", folder.display())))?;
-        records.push((label(folder, &found), record));
+            study.record().map_err(|why| refuse(format!("{}: {why}", folder.display())))?;
+        records.push((label(folder, found.iter().map(|study| &*study.folder)), record));
     }
     records.sort_by(|one, other| one.1.started.cmp(&other.1.started));
     let page = report::comparison(&records).map_err(|error| refuse(error.to_string()))?;
@@ -294,8 +335,8 @@ pub fn comparison(view: &View<'_>) -> Result<String, Problem> {
 }
 
 /// What a study is called: the name of its folder, with more of its path if another has the same name.
-fn label(folder: &Path, all: &[PathBuf]) -> String {
-    let is_alone = all.iter().filter(|other| other.file_name() == folder.file_name()).count() == 1;
+fn label<'a>(folder: &Path, all: impl Iterator<Item = &'a Path>) -> String {
+    let is_alone = all.filter(|other| other.file_name() == folder.file_name()).count() == 1;
     match folder.file_name() {
         Some(name) if is_alone => name.to_string_lossy().into_owned(),
         _ => folder.display().to_string(),
@@ -309,8 +350,42 @@ mod tests {
     #[test]
     fn a_label_names_one_study() {
         let all = ["/a/one", "/b/one", "/b/two"].map(PathBuf::from);
-        assert_eq!(label(&all[0], &all), "/a/one");
-        assert_eq!(label(&all[2], &all), "two");
+        let label = |folder: &Path| label(folder, all.iter().map(PathBuf::as_path));
+        assert_eq!(label(&all[0]), "/a/one");
+        assert_eq!(label(&all[2]), "two");
+    }
+
+    #[test]
+    fn links_below_a_folder_of_studies_are_not_followed() {
+        use std::os::unix::fs::symlink;
+        let base = tempfile::tempdir().unwrap();
+        let path = |name: &str| base.path().join(name);
+        for folder in ["studies/good", "studies/bad", "studies/pipe", "elsewhere"] {
+            std::fs::create_dir_all(path(folder)).unwrap();
+        }
+        for folder in ["studies/good", "elsewhere"] {
+            std::fs::write(path(folder).join(report::FILE), "a report").unwrap();
+        }
+        std::fs::write(path("secret"), "a secret").unwrap();
+        symlink(path("secret"), path("studies/bad").join(report::FILE)).unwrap();
+        symlink(path("secret"), path("studies/good").join(Record::FILE)).unwrap();
+        symlink(path("elsewhere"), path("studies/link")).unwrap();
+        rustix::fs::mknodat(
+            CWD,
+            path("studies/pipe").join(report::FILE),
+            rustix::fs::FileType::Fifo,
+            Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        // The folder that the settings name may itself be a link.
+        symlink(path("studies"), path("named")).unwrap();
+        let found = studies_in(&path("named"));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].folder, path("named/good"));
+        assert_eq!(found[0].read(report::FILE, 8).unwrap(), "a report");
+        assert!(found[0].read(report::FILE, 7).unwrap_err().contains("longer"));
+        assert!(found[0].record().unwrap_err().contains(Record::FILE));
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail};
-use forebay_advisor::plan::simulation::{Demand, Job, Prediction, Setup, Storage, simulate};
+use forebay_advisor::plan::simulation::{
+    Demand, Job, Prediction, Setup, Storage, StorageOf, contention, simulate,
+};
 use forebay_study::record::{JobRecord, Record, Run, Stage};
 
 /// Intervals in a row, with the storage in use all the time, that show what it moves at most.
@@ -45,6 +47,11 @@ pub fn storage_limit(run: &Run) -> Option<f64> {
         })
         .max_by(f64::total_cmp)
         .filter(|rate| *rate > 0.0)
+}
+
+/// Storage of that rate below each machine.
+pub fn of_each_machine(bytes_per_second: f64) -> Storage {
+    Storage { bytes_per_second, of: StorageOf::Machine }
 }
 
 /// A run and the stage of it that others are predicted from.
@@ -92,8 +99,80 @@ fn due(stage: &Stage, job: &JobRecord) -> f64 {
     (job.due_seconds - stage.start_seconds).max(0.0)
 }
 
-/// A stage as it was measured and as it is predicted from another one.
-#[derive(serde::Serialize)]
+/// What jobs of each class need, and what they share.
+pub struct Model {
+    demands: BTreeMap<String, Demand>,
+    /// Processors of the machine.
+    pub cores: f64,
+    pub storage: Option<Storage>,
+    /// As [`Setup::contention`].
+    pub contention: f64,
+}
+
+impl Model {
+    /// From jobs that ran with nothing known of the contention.
+    pub fn of<'a>(
+        jobs: impl IntoIterator<Item = &'a JobRecord>,
+        cores: f64,
+        storage: Option<Storage>,
+    ) -> Model {
+        let mut classes: BTreeMap<&str, Vec<Demand>> = BTreeMap::new();
+        for job in jobs {
+            classes.entry(&job.class).or_default().push(demand(job, storage));
+        }
+        let demands =
+            classes.iter().map(|(class, known)| ((*class).to_owned(), mean(known))).collect();
+        Model { demands, cores, storage, contention: 0.0 }
+    }
+
+    /// From jobs that ran one at a time, and others of the same classes that ran with all processors busy.
+    pub fn calibrated(
+        alone: &Run,
+        busy: &Run,
+        cores: f64,
+        storage: Option<Storage>,
+    ) -> Result<Model> {
+        let mut model = Model::of(alone.jobs(), cores, storage);
+        let mut expected = 0.0;
+        for job in busy.jobs() {
+            expected += model.demand(&job.class)?.processor_seconds;
+        }
+        let used: f64 = busy.jobs().map(|job| job.usage.cpu_seconds()).sum();
+        model.contention = contention(expected, used);
+        Ok(model)
+    }
+
+    fn demand(&self, class: &str) -> Result<Demand> {
+        let known = self.demands.get(class);
+        known
+            .copied()
+            .with_context(|| format!("no job of class {class:?} was recorded to predict from"))
+    }
+
+    /// Predicts a stage whose nodes are parts of one machine.
+    pub fn check(&self, stage: &Stage) -> Result<Checked> {
+        let mut jobs = Vec::new();
+        for job in &stage.jobs {
+            jobs.push(Job {
+                node: job.node,
+                due_seconds: due(stage, job),
+                demand: self.demand(&job.class)?,
+            });
+        }
+        let setup = Setup {
+            nodes: stage.nodes,
+            nodes_per_machine: stage.nodes,
+            machine_cores: self.cores,
+            concurrent: stage.concurrent,
+            storage: self.storage,
+            contention: self.contention,
+        };
+        Ok(Checked::of(stage, &simulate(&jobs, &setup)?))
+    }
+}
+
+/// A stage as it was measured and as it is predicted.
+#[derive(Debug, serde::Serialize)]
 pub struct Checked {
     pub stage: String,
     pub nodes: u32,
@@ -101,69 +180,42 @@ pub struct Checked {
     pub jobs: usize,
     pub measured_seconds: f64,
     pub predicted_seconds: f64,
+    /// Predicted by measured, less 1: 0.1 if it is 10 % too long.
+    pub error: f64,
     pub measured_real_seconds: f64,
     pub predicted_real_seconds: f64,
+    /// The same of the real seconds of all jobs.
+    pub real_error: f64,
 }
 
 impl Checked {
-    /// Predicted by measured, less 1: 0.1 if it is 10 % too long.
-    pub fn error(&self) -> f64 {
-        self.predicted_seconds / self.measured_seconds - 1.0
-    }
-
-    /// The same of the real seconds of all jobs.
-    pub fn real_error(&self) -> f64 {
-        self.predicted_real_seconds / self.measured_real_seconds - 1.0
+    fn of(stage: &Stage, predicted: &Prediction) -> Checked {
+        let measured_seconds = stage.end_seconds - stage.start_seconds;
+        let measured_real_seconds = stage.jobs.iter().map(|job| job.usage.real_seconds).sum();
+        Checked {
+            stage: stage.name.clone(),
+            nodes: stage.nodes,
+            concurrent: stage.concurrent,
+            jobs: stage.jobs.len(),
+            measured_seconds,
+            predicted_seconds: predicted.seconds,
+            error: error(predicted.seconds, measured_seconds),
+            measured_real_seconds,
+            predicted_real_seconds: predicted.real_seconds,
+            real_error: error(predicted.real_seconds, measured_real_seconds),
+        }
     }
 }
 
-/// Predicts every stage of the first run of `other`, whose nodes are parts of one machine, from the mean demand of each class in
-/// `from`.
-pub fn check(
-    from: &Stage,
-    other: &Record,
-    cores: f64,
-    storage: Option<Storage>,
-) -> Result<Vec<Checked>> {
-    let mut classes: BTreeMap<&str, Vec<Demand>> = BTreeMap::new();
-    for job in &from.jobs {
-        classes.entry(&job.class).or_default().push(demand(job, storage));
-    }
+/// 0 where nothing was measured and nothing predicted.
+fn error(predicted: f64, measured: f64) -> f64 {
+    if measured > 0.0 { predicted / measured - 1.0 } else { predicted }
+}
+
+/// Predicts every stage of the first run of `other`, whose nodes are parts of one machine.
+pub fn check(model: &Model, other: &Record) -> Result<Vec<Checked>> {
     let run = other.runs.first().context("the study to check has no run")?;
-    run.stages
-        .iter()
-        .map(|stage| {
-            let mut jobs = Vec::new();
-            for job in &stage.jobs {
-                let known = classes.get(job.class.as_str()).with_context(|| {
-                    format!("no job of class {:?} was recorded to predict from", job.class)
-                })?;
-                jobs.push(Job {
-                    node: job.node,
-                    due_seconds: due(stage, job),
-                    demand: mean(known),
-                });
-            }
-            let setup = Setup {
-                nodes: stage.nodes,
-                nodes_per_machine: stage.nodes,
-                machine_cores: cores,
-                concurrent: stage.concurrent,
-                storage,
-            };
-            let Prediction { seconds, real_seconds, .. } = simulate(&jobs, &setup)?;
-            Ok(Checked {
-                stage: stage.name.clone(),
-                nodes: stage.nodes,
-                concurrent: stage.concurrent,
-                jobs: jobs.len(),
-                measured_seconds: stage.end_seconds - stage.start_seconds,
-                predicted_seconds: seconds,
-                measured_real_seconds: stage.jobs.iter().map(|job| job.usage.real_seconds).sum(),
-                predicted_real_seconds: real_seconds,
-            })
-        })
-        .collect()
+    run.stages.iter().map(|stage| model.check(stage)).collect()
 }
 
 fn mean(demands: &[Demand]) -> Demand {
@@ -221,12 +273,13 @@ mod tests {
         let record = record();
         let (_, stage) = stage(&record, None).unwrap();
         let cores = f64::from(record.machine.cpus);
-        let checked = check(stage, &record, cores, None).unwrap();
+        let model = Model::of(&stage.jobs, cores, None);
+        let checked = check(&model, &record).unwrap();
         assert_eq!(checked.len(), record.runs[0].stages.len());
-        assert!(checked[0].error().abs() < 0.25, "{}", checked[0].error());
+        assert!(checked[0].error.abs() < 0.25, "{}", checked[0].error);
         let mut other = record.clone();
         other.runs[0].stages[0].jobs[0].class = "unheard-of".to_owned();
-        let error = check(stage, &other, cores, None).err().unwrap().to_string();
+        let error = check(&model, &other).unwrap_err().to_string();
         assert!(error.contains("\"unheard-of\""), "{error}");
     }
 
@@ -241,5 +294,37 @@ mod tests {
         assert_eq!(spread.len(), one.jobs.len());
         assert_eq!(spread.iter().map(|job| job.node).max(), Some(3 * one.nodes - 1));
         assert!(stage(&record, Some("no such")).is_err());
+    }
+
+    /// A run with `jobs` jobs that each computed for `seconds` seconds, `concurrent` at once on each of `nodes` nodes.
+    fn run_of(jobs: u32, seconds: f64, nodes: u32, concurrent: u32, took: f64) -> Run {
+        let mut run = record().runs.swap_remove(0);
+        let mut stage = run.stages.swap_remove(0);
+        let mut one = stage.jobs.swap_remove(0);
+        "sort".clone_into(&mut one.class);
+        one.due_seconds = stage.start_seconds;
+        one.usage = forebay_study::record::Usage {
+            real_seconds: seconds,
+            user_seconds: seconds,
+            ..Default::default()
+        };
+        stage.jobs = (0..jobs).map(|at| JobRecord { node: at % nodes, ..one.clone() }).collect();
+        (stage.nodes, stage.concurrent) = (nodes, concurrent);
+        stage.end_seconds = stage.start_seconds + took;
+        run.stages = vec![stage];
+        run
+    }
+
+    #[test]
+    fn logical_nodes_are_predicted_from_runs_on_one_with_the_contention_found_there() {
+        let (alone, busy) = (run_of(4, 10.0, 1, 1, 40.0), run_of(4, 12.0, 1, 4, 24.0));
+        let model = Model::calibrated(&alone, &busy, 2.0, None).unwrap();
+        assert!((model.contention - 0.2).abs() < 1e-9, "{}", model.contention);
+        // Eight jobs of 12 s on two cores, whatever the number of nodes: 48 s. It was measured as 50 s.
+        let measured = run_of(8, 12.0, 2, 2, 50.0);
+        let found = model.check(&measured.stages[0]).unwrap();
+        assert!((found.predicted_seconds - 48.0).abs() < 1e-3, "{found:?}");
+        assert!((found.error + 0.04).abs() < 1e-4, "{found:?}");
+        assert_eq!((found.nodes, found.concurrent, found.jobs), (2, 2, 8));
     }
 }
