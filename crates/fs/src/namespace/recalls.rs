@@ -287,7 +287,7 @@ impl Namespace {
             let fetched = partition.with_space(|| partition.fetch((ino, at, size), suits, pace));
             let (resting, new) = match fetched {
                 // Its last name went meanwhile, or it was written anew.
-                Err(FsError::Io(_)) if !self.lies_at(&partition, ino, at) => continue,
+                Err(FsError::Io(_)) if !self.is_still_at(&partition, ino, at) => continue,
                 fetched => fetched?,
             };
             self.shared.fail_points.reach("recall.copied")?;
@@ -310,7 +310,7 @@ impl Namespace {
         Err(FsError::Io(format!("inode {ino}: its fileset changes hands all the time")))
     }
 
-    fn lies_at(&self, partition: &Partition, ino: Ino, at: crate::record::ObjectRef) -> bool {
+    fn is_still_at(&self, partition: &Partition, ino: Ino, at: crate::record::ObjectRef) -> bool {
         partition.archived(ino).is_ok_and(|found| found.is_some_and(|(found, _)| found == at))
     }
 
