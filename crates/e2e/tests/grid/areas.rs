@@ -98,9 +98,11 @@ fn orphans_go_when_a_host_joins_or_when_asked_and_nothing_else_does() {
     fs::write(outside.join("file"), "kept").expect("writes");
     symlink(&outside, orphan.join("link")).expect("links");
     symlink(&outside, grid.areas().join("job-80")).expect("links");
+    wait_until("the agent says that the job runs", LIMIT, || {
+        grid.area(&running).as_deref() == Some("running")
+    });
     assert_eq!(grid.area("79").as_deref(), Some("orphaned"));
     assert_eq!(grid.area("80"), None, "a link is no area");
-    assert_eq!(grid.area(&running).as_deref(), Some("running"));
     let told = grid.listed_areas(&[]);
     let one = told["areas"].as_array().expect("is a list").iter().find(|area| area["job"] == "79");
     let one = one.expect("is listed");

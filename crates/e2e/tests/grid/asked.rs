@@ -43,8 +43,9 @@ impl Site {
     }
 
     pub(crate) fn explains(&self, job: &str, part: &str) {
-        let said = self.grid.forebay(&["explain", job], &[]).output();
-        assert!(said.contains(part), "{said}");
+        wait_until(&format!("job {job} explains: {part}"), LIMIT, || {
+            self.grid.forebay(&["explain", job], &[]).output().contains(part)
+        });
     }
 
     pub(crate) fn asked(&self, job: &str) -> Value {

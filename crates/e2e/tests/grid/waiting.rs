@@ -59,7 +59,8 @@ fn narrow_jobs_that_come_for_ever_do_not_keep_a_wide_one_waiting() {
         .unwrap();
     grid.forebay(&["reload"], &[]).succeeds();
     let narrow = grid.submit(&["-J", "narrow[1-2000]"], "sleep 0.3");
-    grid.wait_for(&format!("{narrow}[1]"), "running");
+    // It may have run by the time somebody looks.
+    wait_until("the array begins", LIMIT, || grid.state(&format!("{narrow}[1]")) != "pending");
     let wide = grid.submit(&["-n", "4", "--priority", "10"], "true");
     wait_until("the wide job has its host", LIMIT, || {
         let said = grid.forebay(&["explain", &wide], &[]).output();

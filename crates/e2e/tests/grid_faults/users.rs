@@ -79,6 +79,7 @@ fn users_have_their_own_jobs_and_only_those() {
     let submit = ["submit", "--", "sh", "-c", script];
     let job = grid.as_account(&ann, &submit).output().trim().to_owned();
     wait_until("the job runs", LIMIT, || grid.jobs.join("daemon/there").exists());
+    grid.wait_for(&job, "running");
 
     // It is the user's in every respect.
     let said = grid.as_account(&ann, &["output", &job]).output();

@@ -89,7 +89,8 @@ fn a_node_that_is_cut_off_ends_its_jobs_and_they_start_elsewhere_if_they_may() {
     // An agent that dies takes no job along.
     grid.kill(1, "hosts/n1/lock");
     grid.up(1, &[]).succeeds();
-    assert_eq!(grid.state(0, &again).as_deref(), Some("running"));
+    grid.wait_for(0, &again, "running");
+    grid.wait_for(0, &once, "running");
     grid.cluster.hosts().unplug(1);
     grid.wait_for(0, &again, "done");
     grid.wait_for(0, &once, "host_lost");
