@@ -18,6 +18,7 @@ pub const CORES: u32 = 2;
 
 /// What a Slurm has.
 pub struct Site<'a> {
+    /// How many nodes.
     pub nodes: u32,
     /// Processors of each node.
     pub cores: usize,
