@@ -36,6 +36,7 @@ pub mod controller;
 pub mod engine;
 pub mod files;
 pub mod home;
+pub mod inputs;
 pub mod journal;
 pub mod notify;
 pub mod protocol;

@@ -144,3 +144,86 @@ fn a_client_whose_answer_is_lost_asks_again_and_there_is_one_job() {
     drop(client);
     assert_eq!(served.join().unwrap(), 4);
 }
+
+/// A submission as the version before advance reservations and inputs sent it. It stays as it is.
+const OLDER: &str = r#"{"ask":"submit","spec":{"command":["true"],"queue":null,"name":"one","slots":1,"hosts":"",
+    "memory":"1 GiB","array":null,"depends":null,"on_never":null,"priority":0,"rerun":"as_queue","requeue_exits":"","environment":[],
+    "time_limit":null,"output":null,"error":null,"directory":"/","umask":18,"checkpoint":"none","held":false,"project":"",
+    "interactive":null,"script":null,"dialect":null,"begin":null,"deadline":null,"resources":"","sharing":"shared","pre":null,
+    "post":null,"profile":null,"io_heavy":false,"service":null,"notify":null}}"#;
+
+/// What that version took: each of its fields.
+fn older_fields() -> Vec<String> {
+    let older: serde_json::Value = serde_json::from_str(OLDER).unwrap();
+    older["spec"].as_object().unwrap().keys().cloned().collect()
+}
+
+fn sent(spec: JobSpec) -> Vec<String> {
+    let text = serde_json::to_string(&Ask::submit(spec)).unwrap();
+    let sent: serde_json::Value = serde_json::from_str(&text).unwrap();
+    sent["spec"].as_object().unwrap().keys().cloned().collect()
+}
+
+#[test]
+fn an_older_submission_is_accepted() {
+    let Ask::Submit { spec: older, key: None } = serde_json::from_str(OLDER).unwrap() else {
+        panic!("not a submission")
+    };
+    let wanted = JobSpec {
+        slots: 1,
+        memory: Some(forebay_base::ByteSize(1 << 30)),
+        directory: "/".to_owned(),
+        umask: 18,
+        ..spec("one")
+    };
+    assert_eq!(*older, wanted);
+}
+
+#[test]
+fn a_submission_that_asks_for_nothing_new_is_understood_by_older_controllers() {
+    assert_eq!(sent(spec("one")), ["command", "name"]);
+    let usual = JobSpec {
+        slots: 2,
+        queue: Some("normal".parse().unwrap()),
+        memory: Some(forebay_base::ByteSize(1 << 20)),
+        output: Some("out".to_owned()),
+        umask: 18,
+        ..spec("one")
+    };
+    let known = older_fields();
+    let new: Vec<String> = sent(usual).into_iter().filter(|field| !known.contains(field)).collect();
+    assert!(new.is_empty(), "an older controller refuses {new:?}");
+    // What is new is sent, and refused by those who cannot do it.
+    let reserved = JobSpec { reservation: Some("course".parse().unwrap()), ..spec("one") };
+    assert_eq!(sent(reserved), ["command", "name", "reservation"]);
+}
+
+#[test]
+fn what_is_sent_and_what_the_journal_keeps_is_the_whole_job() {
+    let job = JobSpec {
+        slots: 3,
+        held: true,
+        reservation: Some("course".parse().unwrap()),
+        environment: vec![("A".to_owned(), "1".to_owned())].into(),
+        ..spec("one")
+    };
+    for job in [job, spec("two"), JobSpec::default()] {
+        let text = serde_json::to_string(&job).unwrap();
+        assert_eq!(serde_json::from_str::<JobSpec>(&text).unwrap(), job);
+        let bytes = postcard::to_stdvec(&job).unwrap();
+        assert_eq!(postcard::from_bytes::<JobSpec>(&bytes).unwrap(), job);
+    }
+    // In the journal each field has its place, whether it is set or not: the bytes are those of versions before.
+    let bytes = postcard::to_stdvec(&JobSpec::default()).unwrap();
+    assert!(bytes.len() >= 35, "{} bytes", bytes.len());
+}
+
+#[test]
+fn a_field_that_a_reader_does_not_know_is_named() {
+    let newer = r#"{"ask":"submit","spec":{"command":["true"],"zone":"a"}}"#;
+    let error = serde_json::from_str::<Ask>(newer).unwrap_err().to_string();
+    assert_eq!(forebay_engine::protocol::unknown_word(&error), Some("zone"));
+    let error = serde_json::from_str::<Ask>(r#"{"ask":"teleport"}"#).unwrap_err().to_string();
+    assert_eq!(forebay_engine::protocol::unknown_word(&error), Some("teleport"));
+    assert_eq!(forebay_engine::protocol::unknown_word("a line has no end"), None);
+}

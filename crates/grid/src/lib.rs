@@ -84,6 +84,7 @@ pub mod service;
 mod slurm;
 pub mod snapshot;
 pub mod spans;
+pub mod sparse;
 pub mod spec;
 pub mod state;
 pub mod task;

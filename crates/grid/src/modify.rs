@@ -7,6 +7,7 @@ use crate::parse::dependency::Dependency;
 use crate::parse::hosts::HostList;
 use crate::parse::period::Period;
 use crate::parse::resources::Resources;
+use crate::sparse::sparse;
 use crate::spec::{JobSpec, Rerun, Sharing};
 use crate::vocabulary::{Moment, QueueName, ReservationName};
 
@@ -39,30 +40,32 @@ pub enum Rank {
     Bottom,
 }
 
-/// What is changed of a job; what is none stays as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[expect(missing_docs, reason = "each is that of a job")]
-pub struct Changes {
-    pub queue: Option<QueueName>,
-    pub name: Option<String>,
-    pub slots: Option<u32>,
-    pub hosts: Option<HostList>,
-    pub memory: Option<Set<ByteSize>>,
-    pub resources: Option<Resources>,
-    pub sharing: Option<Sharing>,
-    pub depends: Option<Set<Dependency>>,
-    pub begin: Option<Set<Moment>>,
-    pub deadline: Option<Set<Moment>>,
-    pub time_limit: Option<Set<Period>>,
-    pub priority: Option<i32>,
-    pub project: Option<String>,
-    pub rerun: Option<Rerun>,
-    pub reservation: Option<Set<ReservationName>>,
-    /// How many elements of an array may be on hosts at once.
-    pub running_max: Option<Set<u32>>,
-    /// Takes the place of a priority.
-    pub rank: Option<Rank>,
+sparse! {
+    /// What is changed of a job; what is none stays as it is.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    #[expect(missing_docs, reason = "each is that of a job")]
+    pub struct Changes {
+        pub queue: Option<QueueName>,
+        pub name: Option<String>,
+        pub slots: Option<u32>,
+        pub hosts: Option<HostList>,
+        pub memory: Option<Set<ByteSize>>,
+        pub resources: Option<Resources>,
+        pub sharing: Option<Sharing>,
+        pub depends: Option<Set<Dependency>>,
+        pub begin: Option<Set<Moment>>,
+        pub deadline: Option<Set<Moment>>,
+        pub time_limit: Option<Set<Period>>,
+        pub priority: Option<i32>,
+        pub project: Option<String>,
+        pub rerun: Option<Rerun>,
+        pub reservation: Option<Set<ReservationName>>,
+        /// How many elements of an array may be on hosts at once.
+        pub running_max: Option<Set<u32>>,
+        /// Takes the place of a priority.
+        pub rank: Option<Rank>,
+    }
 }
 
 impl Changes {

@@ -18,6 +18,7 @@ use crate::parse::period::Period;
 use crate::parse::requeue::RequeueExits;
 use crate::parse::resources::Resources;
 use crate::service::Service;
+use crate::sparse::sparse;
 use crate::vocabulary::{HostName, Moment, ProfileName, QueueName, ReservationName};
 use crate::wrap;
 
@@ -113,82 +114,84 @@ pub const INPUTS_MAX: usize = 1000;
 /// The most bytes of the path of a unix socket.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// A job as it was submitted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct JobSpec {
-    /// The program and its arguments.
-    pub command: Vec<String>,
-    /// The queue; the default queue if none.
-    pub queue: Option<QueueName>,
-    /// Its name; may be empty.
-    pub name: String,
-    /// Slots, all on one host; 0 counts as 1.
-    pub slots: u32,
-    /// Where it may run; wherever the queue allows if empty.
-    pub hosts: HostList,
-    /// Memory that is set aside for it on its host.
-    pub memory: Option<ByteSize>,
-    /// Makes it an array.
-    pub array: Option<ArraySpec>,
-    /// What has to come true first.
-    pub depends: Option<Dependency>,
-    /// What becomes of it once that can no longer come true; as the grid says if none.
-    pub on_never: Option<OnNever>,
-    /// Among the jobs of its user: higher first.
-    pub priority: i32,
-    /// Whether it may be started again after its host was lost.
-    pub rerun: Rerun,
-    /// After which exit values it is started again.
-    pub requeue_exits: RequeueExits,
-    /// Variables of its environment.
-    pub environment: Environment,
-    /// How long it may run, without the time it was suspended.
-    pub time_limit: Option<Period>,
-    /// Where its output goes.
-    pub output: Option<String>,
-    /// Where its errors go; with the output if none.
-    pub error: Option<String>,
-    /// Its working directory.
-    pub directory: String,
-    /// Its file mode creation mask.
-    pub umask: u32,
-    /// Whether its work area is kept for a restart.
-    pub checkpoint: Checkpoint,
-    /// Whether it waits until it is released.
-    pub held: bool,
-    /// What it is charged to in summaries; may be empty.
-    pub project: String,
-    /// Makes it interactive: its streams go to its client instead of files.
-    pub interactive: Option<Interactive>,
-    /// The text of its script, which is run in place of the program that the command names.
-    pub script: Option<String>,
-    /// How it was submitted, if not with our own words.
-    pub dialect: Option<Dialect>,
-    /// When it may start at the earliest.
-    pub begin: Option<Moment>,
-    /// When it is ended at the latest, whether it runs or waits.
-    pub deadline: Option<Moment>,
-    /// Counted resources that it holds while it is on a host.
-    pub resources: Resources,
-    /// Whether it shares its host with other jobs.
-    pub sharing: Sharing,
-    /// A shell command before its program.
-    pub pre: Option<String>,
-    /// A shell command after its program.
-    pub post: Option<String>,
-    /// The application profile that fills in what it leaves open.
-    pub profile: Option<ProfileName>,
-    /// Whether it is kept from hosts that starve for I/O.
-    pub io_heavy: bool,
-    /// Makes it a service.
-    pub service: Option<Box<Service>>,
-    /// Whom it notifies, and of what.
-    pub notify: Option<Box<Notify>>,
-    /// The advance reservation in which it runs.
-    pub reservation: Option<ReservationName>,
-    /// Files that it reads, with the hosts on which they lie.
-    pub inputs: Vec<Input>,
+sparse! {
+    /// A job as it was submitted.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct JobSpec {
+        /// The program and its arguments.
+        pub command: Vec<String>,
+        /// The queue; the default queue if none.
+        pub queue: Option<QueueName>,
+        /// Its name; may be empty.
+        pub name: String,
+        /// Slots, all on one host; 0 counts as 1.
+        pub slots: u32,
+        /// Where it may run; wherever the queue allows if empty.
+        pub hosts: HostList,
+        /// Memory that is set aside for it on its host.
+        pub memory: Option<ByteSize>,
+        /// Makes it an array.
+        pub array: Option<ArraySpec>,
+        /// What has to come true first.
+        pub depends: Option<Dependency>,
+        /// What becomes of it once that can no longer come true; as the grid says if none.
+        pub on_never: Option<OnNever>,
+        /// Among the jobs of its user: higher first.
+        pub priority: i32,
+        /// Whether it may be started again after its host was lost.
+        pub rerun: Rerun,
+        /// After which exit values it is started again.
+        pub requeue_exits: RequeueExits,
+        /// Variables of its environment.
+        pub environment: Environment,
+        /// How long it may run, without the time it was suspended.
+        pub time_limit: Option<Period>,
+        /// Where its output goes.
+        pub output: Option<String>,
+        /// Where its errors go; with the output if none.
+        pub error: Option<String>,
+        /// Its working directory.
+        pub directory: String,
+        /// Its file mode creation mask.
+        pub umask: u32,
+        /// Whether its work area is kept for a restart.
+        pub checkpoint: Checkpoint,
+        /// Whether it waits until it is released.
+        pub held: bool,
+        /// What it is charged to in summaries; may be empty.
+        pub project: String,
+        /// Makes it interactive: its streams go to its client instead of files.
+        pub interactive: Option<Interactive>,
+        /// The text of its script, which is run in place of the program that the command names.
+        pub script: Option<String>,
+        /// How it was submitted, if not with our own words.
+        pub dialect: Option<Dialect>,
+        /// When it may start at the earliest.
+        pub begin: Option<Moment>,
+        /// When it is ended at the latest, whether it runs or waits.
+        pub deadline: Option<Moment>,
+        /// Counted resources that it holds while it is on a host.
+        pub resources: Resources,
+        /// Whether it shares its host with other jobs.
+        pub sharing: Sharing,
+        /// A shell command before its program.
+        pub pre: Option<String>,
+        /// A shell command after its program.
+        pub post: Option<String>,
+        /// The application profile that fills in what it leaves open.
+        pub profile: Option<ProfileName>,
+        /// Whether it is kept from hosts that starve for I/O.
+        pub io_heavy: bool,
+        /// Makes it a service.
+        pub service: Option<Box<Service>>,
+        /// Whom it notifies, and of what.
+        pub notify: Option<Box<Notify>>,
+        /// The advance reservation in which it runs.
+        pub reservation: Option<ReservationName>,
+        /// Files that it reads, with the hosts on which they lie.
+        pub inputs: Vec<Input>,
+    }
 }
 
 impl JobSpec {

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::QueueConfig;
+use crate::sparse::sparse;
 use crate::spec::JobSpec;
 
 /// The most bytes of a command before or after a job.
@@ -42,20 +43,22 @@ impl Spill {
     }
 }
 
-/// What surrounds the program of a job.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Wrap {
-    /// Shell commands before it, in their order. If one fails, the program is not started.
-    pub pre: Vec<String>,
-    /// Shell commands after it, in their order, however it ended.
-    pub post: Vec<String>,
-    /// A shell command that gets the program and its arguments as its own arguments.
-    pub starter: Option<String>,
-    /// Whose temporary files are directed.
-    pub spill: Vec<Spill>,
-    /// Options of `sbatch`, where the job runs through Slurm.
-    pub slurm: Vec<String>,
+sparse! {
+    /// What surrounds the program of a job.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Wrap {
+        /// Shell commands before it, in their order. If one fails, the program is not started.
+        pub pre: Vec<String>,
+        /// Shell commands after it, in their order, however it ended.
+        pub post: Vec<String>,
+        /// A shell command that gets the program and its arguments as its own arguments.
+        pub starter: Option<String>,
+        /// Whose temporary files are directed.
+        pub spill: Vec<Spill>,
+        /// Options of `sbatch`, where the job runs through Slurm.
+        pub slurm: Vec<String>,
+    }
 }
 
 impl Wrap {

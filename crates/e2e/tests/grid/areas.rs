@@ -133,7 +133,7 @@ fn an_area_that_waits_for_the_next_start_of_its_job_is_kept() {
     grid.forebay(&["host", "close", "h1"], &[]).succeeds();
     grid.forebay(&["requeue", &job], &[]).succeeds();
     grid.wait_for(&job, "pending");
-    assert_eq!(grid.area(&job).as_deref(), Some("kept"));
+    wait_until("its area is kept", LIMIT, || grid.area(&job).as_deref() == Some("kept"));
     // The next agent looks for orphans; this is none.
     let orphan = grid.leave("job-90");
     grid.kill_daemon(1);

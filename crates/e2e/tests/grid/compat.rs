@@ -193,4 +193,14 @@ fn bwait_waits_for_a_condition_and_bacct_sums_up_what_has_ended() {
     let queue = site.says("bqueues -l normal");
     assert!(queue.contains("QUEUE: normal") && queue.contains("Open:Active"), "{queue}");
     assert!(queue.contains("This is the default queue"), "{queue}");
+    let columns = "bqueues -noheader -o \"queue_name:10 status:-14 jlp delimiter='|'\" normal";
+    assert_eq!(site.says(columns).trim(), "normal|Open:Active|-");
+    let shown = site.says("bqueues -o 'qname:8 stat:-12 njobs:5'");
+    assert!(shown.starts_with("QUEUE_N*       STATUS NJOBS\n"), "{shown}");
+    let hosts = site.says("bhosts -noheader -o 'host_name:12 max:-4'");
+    assert!(hosts.lines().next().is_some_and(|line| line.len() == 17), "{hosts}");
+    assert_eq!(site.says("LSB_BHOSTS_FORMAT=status:6 bhosts -noheader | sort -u").trim(), "ok");
+    let unknown = site.sh("bqueues -o 'queue_name colour'").expect_code(255).stderr;
+    assert!(unknown.contains("colour: Invalid field name; choose from queue_name"), "{unknown}");
+    assert!(site.sh("bhosts -o max nosuch").expect_code(255).stderr.contains("Bad host name"));
 }

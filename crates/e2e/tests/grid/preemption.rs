@@ -48,6 +48,7 @@ fn a_requeued_job_starts_again_after_the_job_that_preempted_it() {
         "echo $FOREBAY_ATTEMPT >> starts; test $FOREBAY_ATTEMPT = 2 || { sleep 605 & wait; }";
     let low = grid.submit(&["-q", "night", "-n", "4"], script);
     grid.wait_for(&low, "running");
+    wait_until("its script has begun", LIMIT, || grid.lines("starts") == ["1"]);
     let high = grid.submit(&["-q", "urgent", "-n", "4"], "until test -e go; do sleep 0.1; done");
     grid.wait_for(&high, "running");
     assert_eq!(grid.state(&low), "pending");

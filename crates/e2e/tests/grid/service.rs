@@ -63,7 +63,12 @@ fn a_service_is_found_by_its_name_and_starts_again_when_it_is_killed() {
     // Its process is killed by somebody: it comes back under the same address.
     let job = shown["job"].as_str().unwrap().to_owned();
     grid.forebay(&["signal", "QUIT", &job], &[]).succeeds();
-    wait_until("it was started again", LIMIT, || grid.lines("starts").len() > 1);
+    let is_ready_again = |starts: u64| {
+        let shown = show(&grid, "web");
+        shown["starts"].as_u64().is_some_and(|now| now > starts) && shown["ready"] == true
+    };
+    // The controller may take the first start for ready a little longer.
+    wait_until("it was started again", LIMIT, || is_ready_again(1));
     assert_eq!(wait_for_ready(&grid, "web"), address);
     // A connection of another program may have had its port for a moment.
     let starts = grid.lines("starts").len();
@@ -77,9 +82,14 @@ fn a_service_is_found_by_its_name_and_starts_again_when_it_is_killed() {
     assert_eq!(wait_for_ready(&grid, "web"), address);
     assert_eq!(grid.lines("starts").len(), starts);
 
+    let known = show(&grid, "web")["starts"].as_u64().unwrap();
     grid.forebay(&["service", "restart", "web"], &[]).succeeds();
-    wait_until("it was restarted", LIMIT, || grid.lines("starts").len() > starts);
+    wait_until("it was restarted", LIMIT, || {
+        let shown = show(&grid, "web");
+        shown["starts"].as_u64().is_some_and(|now| now > known) && shown["ready"] == true
+    });
     assert_eq!(wait_for_ready(&grid, "web"), address);
+    assert!(grid.lines("starts").len() > starts);
     assert!(grid.forebay(&["service", "list"], &[]).output().contains("ready"));
     grid.forebay(&["service", "stop", "web"], &[]).succeeds();
     wait_until("it is stopped", LIMIT, || show(&grid, "web")["state"] == "stopped");

@@ -87,3 +87,25 @@ fn the_socket_of_another_user_is_not_talked_to() {
         assert!(line.contains("refused") && line.contains("107 bytes"), "{line}");
     }
 }
+
+#[test]
+fn a_controller_that_does_not_know_a_field_says_what_to_do() {
+    let grid = crate::Fixture::start();
+    let ask = |ask: &str| {
+        let mut stream = UnixStream::connect(grid.root.join("grid/controller.sock")).unwrap();
+        writeln!(stream, "{ask}").unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line
+    };
+    for newer in [
+        r#"{"ask":"submit","spec":{"command":["true"],"zone":"a"}}"#,
+        r#"{"ask":"modify","job":1,"changes":{"zone":"a"}}"#,
+        r#"{"ask":"zone","name":"a"}"#,
+    ] {
+        let said = ask(newer);
+        assert!(said.contains("does not know \\\"zone\\\""), "{said}");
+        assert!(said.contains("restart the controller"), "{said}");
+    }
+    assert!(ask(r#"{"ask":"submit","spec":{"command":["true"]}}"#).contains("accepted"));
+}

@@ -66,11 +66,12 @@ fn a_job_whose_host_died_starts_on_another_one_at_its_last_finished_step() {
     assert!(cost["changed_bytes"].as_u64().is_some_and(|bytes| bytes > 3_000_000), "{cost}");
     assert!(cost["pause_ms"].is_u64(), "{cost}");
     for command in [&["explain", &job][..], &["jobs", "-l", &job]] {
-        let said = grid.forebay(command).output();
-        let is_said = said.contains("checkpoint 1.1 after step make: 2.9 MiB")
-            && said.contains("taken on h1")
-            && said.contains(" ago");
-        assert!(is_said, "{said}");
+        wait_until("the checkpoint is shown", LIMIT, || {
+            let said = grid.forebay(command).output();
+            said.contains("checkpoint 1.1 after step make: 2.9 MiB")
+                && said.contains("taken on h1")
+                && said.contains(" ago")
+        });
     }
     let areas = grid.json(&["areas"]).to_string();
     assert!(areas.contains(&format!("job-{job}-checkpoint")), "{areas}");

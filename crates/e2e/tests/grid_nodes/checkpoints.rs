@@ -34,8 +34,10 @@ fn a_job_whose_node_died_starts_on_another_one_from_bytes_that_a_third_has_copie
     let kept_on = list["shipped"][0]["kept_on"].as_str().unwrap_or_default();
     assert!(["n0", "n2"].contains(&kept_on), "another node has copied it: {list}");
     assert_eq!(list["shipped"][0]["counts"], true, "{list}");
-    let said = grid.as_user(2, 0, &["explain", &job]).output();
-    assert!(said.contains(&format!("copied by {kept_on}")), "{said}");
+    wait_until("the copy is explained", LIMIT, || {
+        let said = grid.as_user(2, 0, &["explain", &job]).output();
+        said.contains(&format!("copied by {kept_on}"))
+    });
     // Its daemons and its network are gone at once; its file system comes back no more.
     grid.cluster.hosts().unplug(1);
     grid.kill(1, "hosts/n1/lock");

@@ -118,11 +118,10 @@ fn running_jobs_and_their_users_have_pages_of_their_own() {
     forebay_e2e::wait_until("the host has said what the job uses", LIMIT, || {
         read().contains(&series)
     });
-    let (_, page) = get(watched.controller(), "/metrics/users", "");
-    assert_eq!(
-        value(&page, &format!("forebay_user_tasks{{user=\"{user}\",state=\"running\"}}")),
-        1.0
-    );
+    let users = || get(watched.controller(), "/metrics/users", "").1;
+    let running = format!("forebay_user_tasks{{user=\"{user}\",state=\"running\"}} 1");
+    forebay_e2e::wait_until("the job counts as running", LIMIT, || users().contains(&running));
+    let page = users();
     assert_eq!(value(&page, &format!("forebay_user_slots{{user=\"{user}\"}}")), 1.0);
     let (_, main) = get(watched.controller(), "/metrics", "");
     assert!(!main.contains("user=") && !main.contains("job="), "{main}");

@@ -155,6 +155,7 @@ fn the_rest_api_does_what_the_commands_do_and_answers_as_it_is_described() {
     assert_eq!(usage["rows"][0]["user"], "root");
     api.get("list_areas", &[], "");
 
+    reservations(&mut api, &host, &folder);
     flows(&mut api, &folder);
     own_things(&mut api);
     faults(&mut api, &job);
@@ -167,6 +168,31 @@ fn the_rest_api_does_what_the_commands_do_and_answers_as_it_is_described() {
     // Events have a test of their own.
     assert!(wanted.remove("events"));
     assert_eq!(api.called, wanted, "every operation was called");
+}
+
+fn reservations(api: &mut Client<'_>, host: &str, folder: &str) {
+    let new = json!({"name": "course", "users": ["root"], "hosts": [host], "slots": 1, "duration": "2 h"});
+    let made = api.call("create_reservation", &[], "", Some(new.clone()));
+    assert_eq!(made.status, 201, "{made:?}");
+    assert_eq!(made.json()["name"], "course");
+    assert_eq!(api.get("list_reservations", &[], "")["reservations"], json!([made.json()]));
+    let refused = api.refused("create_reservation", &[], "", Some(new));
+    assert_eq!(refused, (422, "invalid".into()));
+    let job = json!({
+        "command": ["true"], "directory": folder, "reservation": "course", "inputs": ["data/a", "/etc/passwd"],
+    });
+    let job = api.submit(job);
+    let shown = api.wait_for(&job, "done");
+    assert_eq!(
+        (&shown["host"], &shown["options"]["reservation"]),
+        (&json!(host), &json!("course"))
+    );
+    let inputs = shown["options"]["inputs"].as_array().unwrap();
+    let paths: Vec<&str> = inputs.iter().map(|input| input["path"].as_str().unwrap()).collect();
+    assert!(paths[0].ends_with("/data/a") && paths[1] == "/etc/passwd", "{paths:?}");
+    assert_eq!(api.call("delete_reservation", &["course"], "", None).status, 204);
+    assert_eq!(api.get("list_reservations", &[], "")["reservations"], json!([]));
+    assert_eq!(api.refused("delete_reservation", &["course"], "", None), (422, "invalid".into()));
 }
 
 fn flows(api: &mut Client<'_>, folder: &str) {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Agent, Input, LINGER_MS, Status, Unsent, load, may_wait};
 use crate::cgroup::Places;
 use crate::protocol::socket::{self, Reader};
-use crate::protocol::{Ask, Containment, Order, Report, Using};
+use crate::protocol::{Ask, Containment, Order, Report, Using, unknown_word};
 use crate::run::{Run, uptime_ms};
 use crate::trust;
 
@@ -28,6 +28,16 @@ fn first_order(reader: &mut Reader) -> Result<Option<Order>> {
         tracing::warn!("this agent is not served: {reason}");
     }
     Ok(serde_json::from_value(value).map(Some)?)
+}
+
+/// Reports an order with a word that only later versions know: its job cannot start here before the agent is one of them.
+fn note_not_understood(error: &anyhow::Error) {
+    if let Some(word) = unknown_word(&format!("{error:#}")) {
+        tracing::error!(
+            "an order of the controller has \"{word}\", which this agent does not know, so it is probably older than the controller: \
+             install the same version of Forebay on all hosts and restart this agent"
+        );
+    }
 }
 
 impl Agent {
@@ -81,6 +91,9 @@ impl Agent {
             let mut reader = Reader::of_orders(reading);
             let mut next = first_order(&mut reader);
             loop {
+                if let Err(error) = &next {
+                    note_not_understood(error);
+                }
                 let input = match next {
                     Ok(Some(order)) => Input::Order { connection, order },
                     Ok(None) | Err(_) => Input::Lost { connection },

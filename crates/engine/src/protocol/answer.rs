@@ -169,11 +169,41 @@ impl Refusal {
         Refusal { kind, reason: reason.into() }
     }
 
+    /// A message was not understood, for this reason. One that has a word that only later versions know gets a reason that
+    /// says what to do.
+    pub(crate) fn not_understood(reason: String) -> Refusal {
+        Refusal::new(RefusalKind::NotUnderstood, older_than_asker(&reason).unwrap_or(reason))
+    }
+
+    /// As it came from a controller, which may be of a version that does not say what to do.
+    pub(crate) fn explained(self) -> Refusal {
+        match self.kind {
+            RefusalKind::NotUnderstood => Refusal::not_understood(self.reason),
+            _ => self,
+        }
+    }
+
     /// There is no such job for the asker.
     #[must_use]
     pub fn no_job(target: Target) -> Refusal {
         forebay_grid::event::Refusal::NoSuchJob(target).into()
     }
+}
+
+/// The field or the variant that a message has and its reader does not know, if its reader says that.
+#[must_use]
+pub fn unknown_word(reason: &str) -> Option<&str> {
+    let after = |what| reason.split_once(what).map(|(_, rest)| rest);
+    let rest = after("unknown field `").or_else(|| after("unknown variant `"))?;
+    rest.split_once('`').map(|(word, _)| word)
+}
+
+fn older_than_asker(reason: &str) -> Option<String> {
+    let word = unknown_word(reason)?;
+    Some(format!(
+        "the controller does not know \"{word}\", so it is probably older than the program that asked: install the same version \
+         of Forebay on both sides and restart the controller, or omit what needs \"{word}\""
+    ))
 }
 
 impl From<forebay_grid::event::Refusal> for Refusal {

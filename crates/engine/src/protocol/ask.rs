@@ -162,10 +162,13 @@ pub type Start = (TaskId, Attempt);
 #[serde(deny_unknown_fields, default)]
 pub struct Page {
     /// Where it begins, as the page before it said; at the beginning if none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<TaskId>,
     /// The most lines; as many as the controller gives at once if none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub most: Option<u32>,
     /// How much is told of each job.
+    #[serde(skip_serializing_if = "Detail::is_usual")]
     pub detail: Detail,
 }
 
@@ -178,6 +181,12 @@ pub enum Detail {
     Line,
     /// Also all that was asked for.
     Asked,
+}
+
+impl Detail {
+    fn is_usual(&self) -> bool {
+        *self == Detail::Line
+    }
 }
 
 impl Ask {

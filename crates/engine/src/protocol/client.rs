@@ -366,6 +366,7 @@ fn answer(reader: &mut Reader) -> Result<Answer> {
     match reader.read()?.context("the controller disconnected before it answered")? {
         // Not heard, so not refused: as if it were away.
         Answer::Busy { reason } => bail!(reason),
+        Answer::Refused(refusal) => Ok(Answer::Refused(refusal.explained())),
         answer => Ok(answer),
     }
 }

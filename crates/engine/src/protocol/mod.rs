@@ -18,7 +18,7 @@ mod usage;
 mod view;
 
 pub use agent::{Containment, Health, Launch, Order, Report, ServiceWatch, Using};
-pub use answer::{Answer, Refusal, RefusalKind};
+pub use answer::{Answer, Refusal, RefusalKind, unknown_word};
 pub use area::{Area, AreaKind, AreaState, AreaView, Orphans, Seen, Sizes};
 pub use ask::{Ask, Detail, Page, Start};
 pub use flow::{FlowAnswer, FlowAsk, FlowView, ScheduleView, StepView};

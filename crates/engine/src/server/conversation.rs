@@ -169,8 +169,8 @@ fn talk(
             Ok(Some(ask)) => ask.asked_on(node.as_ref()),
             Err(error) => {
                 answer_all(&stream, &mut awaited)?;
-                let refusal = Answer::refused(RefusalKind::NotUnderstood, format!("{error:#}"));
-                return socket::write(&stream, &refusal);
+                let refusal = Refusal::not_understood(format!("{error:#}"));
+                return socket::write(&stream, &Answer::Refused(refusal));
             }
         };
         let (bytes, share) = reader.last_line();

@@ -2,7 +2,7 @@
 //!
 //! It runs on the machine of the controller, as the controller's user, in the thread of the connection on which the job came:
 //! nothing else waits for it. It reads one JSON document from standard input, `{"user":..., "node":..., "flow":..., "job":{...}}`,
-//! where the job is as the protocol has it. Exit code 0 accepts the job; what it prints then, if anything, is the job in place
+//! where the job is as the protocol has it, with every field. Exit code 0 accepts the job; what it prints then, if anything, is the job in place
 //! of the one that came. Any other exit code refuses it, with what it printed as errors as the reason. Of a flow each step is
 //! shown to it. A filter that cannot be run, or takes too long, refuses all jobs: a site's rules are not skipped.
 
@@ -15,6 +15,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context as _, Result, bail};
 use forebay_grid::config::General;
 use forebay_grid::parse::period::Period;
+use forebay_grid::sparse::Complete;
 use forebay_grid::spec::{JobSpec, short_reason};
 use forebay_grid::vocabulary::{HostName, UserName};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -118,7 +119,7 @@ impl Filter {
     ) -> Result<Result<Option<JobSpec>, String>> {
         let _turn = self.take_turn();
         let Source { user, node, flow } = source;
-        let document = json!({ "user": user, "node": node, "flow": flow, "job": job });
+        let document = json!({ "user": user, "node": node, "flow": flow, "job": Complete(job) });
         let (mut input, mut printed, mut errors) = (memory()?, memory()?, memory()?);
         input.write_all(document.to_string().as_bytes())?;
         input.rewind()?;
@@ -234,6 +235,7 @@ mod tests {
         let seen = std::fs::read(folder.path().join("filter.seen")).unwrap();
         let seen: serde_json::Value = serde_json::from_slice(&seen).unwrap();
         assert_eq!((&seen["user"], &seen["job"]["slots"]), (&"ann".into(), &3.into()));
+        assert!(seen["job"].get("memory").is_some_and(serde_json::Value::is_null), "{seen}");
         let (passed, _) = filtered("echo '{\"command\":[\"false\"],\"slots\":1,\"queue\":\"q\"}'");
         let changed = job(passed.unwrap());
         assert_eq!((changed.slots, &*changed.command[0]), (1, "false"));

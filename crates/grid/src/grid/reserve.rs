@@ -58,7 +58,12 @@ impl Grid {
     /// that was passed has gone, or if slots begin to be kept for one.
     pub(super) fn begin_round(&mut self) {
         let Index { reserve, open, .. } = &mut self.index;
+        let before = reserve.short_since.len();
         reserve.short_since.retain(|job, _| open.get(job).is_some_and(Open::is_ready));
+        if reserve.short_since.len() < before {
+            // What was kept for a job that waits no longer is free for others, also if nothing else happens.
+            self.index.stir();
+        }
         if self.index.reserve.passed.is_empty() {
             return;
         }

@@ -3,6 +3,7 @@
 use crate::support::{Rig, launched, refusal, spec};
 use forebay_grid::Effect;
 use forebay_grid::config::Config;
+use forebay_grid::event::Verb;
 use forebay_grid::grid::{Explanation, HostObstacle, Reason};
 use forebay_grid::spec::{JobSpec, Sharing};
 use forebay_grid::vocabulary::{JobId, TaskId};
@@ -117,6 +118,28 @@ fn a_job_that_lacks_only_licences_is_not_passed_for_ever_by_those_that_need_fewe
     assert!(rig.host_of(wide).is_some() && rig.host_of(kept).is_none());
     rig.exit(TaskId::only(wide), 0);
     assert!(rig.host_of(kept).is_some());
+}
+
+#[test]
+fn licences_that_were_kept_for_a_job_are_given_out_when_it_is_killed_or_held() {
+    for verb in [Verb::Kill, Verb::Hold] {
+        let mut rig = rig();
+        let general =
+            "[general]\nreserve_after = \"1 s\"\nlease = \"10 h\"\nhost_timeout = \"11 h\"\n";
+        rig.configure(&format!("{general}{SETTINGS}"));
+        for host in ["a", "b"] {
+            rig.load(host, Default::default());
+        }
+        let first = rig.submit(needs("sas:1"));
+        let wide = rig.submit(needs("sas:3"));
+        let passes = rig.submit(needs("sas:1"));
+        assert!(rig.host_of(first).is_some() && rig.host_of(passes).is_some());
+        rig.pass(2000);
+        let kept = rig.submit(needs("sas:1"));
+        assert!(rig.host_of(wide).is_none() && rig.host_of(kept).is_none());
+        rig.command("u", wide, verb);
+        assert!(rig.host_of(kept).is_some(), "after {verb:?}");
+    }
 }
 
 #[test]

@@ -4,13 +4,14 @@ use forebay_engine::protocol::{
     AreaView, Asked, FlowView, HostView, JobView, QueueView, StepView, UsageRow, explain,
 };
 use forebay_grid::account::AttemptRecord;
+use forebay_grid::advance::AdvanceReservation;
 use forebay_grid::grid::Explanation;
-use forebay_grid::spec::{Exit, Usage};
+use forebay_grid::spec::{Exit, Input, Usage};
 
 use super::shape::Time;
 use super::views::{
-    Attempt, Flow, Host, HostReason, Job, JobOptions, Queue, Reasons, Service, Step, UsageSum,
-    Used, WorkArea,
+    Attempt, Flow, Host, HostReason, Job, JobInput, JobOptions, Queue, Reasons, Reservation,
+    Service, Step, UsageSum, Used, WorkArea,
 };
 
 /// The number at the beginning of `12` or `12[3]`.
@@ -96,6 +97,27 @@ impl From<Asked> for JobOptions {
             checkpoint: asked.checkpoint,
             directory: asked.directory,
             array: asked.array,
+            reservation: asked.reservation,
+            inputs: asked.inputs.into_iter().map(JobInput::from).collect(),
+        }
+    }
+}
+
+impl From<Input> for JobInput {
+    fn from(input: Input) -> JobInput {
+        JobInput { path: input.path, home: input.home.map(|home| home.to_string()) }
+    }
+}
+
+impl From<AdvanceReservation> for Reservation {
+    fn from(of: AdvanceReservation) -> Reservation {
+        Reservation {
+            name: of.name.to_string(),
+            users: of.users.iter().map(ToString::to_string).collect(),
+            hosts: of.hosts.iter().map(ToString::to_string).collect(),
+            slots: of.slots,
+            start: of.start.into(),
+            end: of.end.into(),
         }
     }
 }

@@ -11,8 +11,9 @@ use forebay_grid::journal::HostSwitch;
 
 use super::operation::{Call, sent};
 use super::views::{
-    AlertList, Flow, FlowAccepted, FlowList, Host, HostList, Me, NewFlow, Obeyed, Queue, QueueList,
-    Service, ServiceList, TokenList, TokenView, UsageList, UsageSum, WorkArea, WorkAreaList,
+    AlertList, Flow, FlowAccepted, FlowList, Host, HostList, Me, NewFlow, NewReservation, Obeyed,
+    Queue, QueueList, Reservation, ReservationList, Service, ServiceList, TokenList, TokenView,
+    UsageList, UsageSum, WorkArea, WorkAreaList,
 };
 use crate::http::Reply;
 use crate::problem::Problem;
@@ -97,6 +98,33 @@ pub(super) fn activate_queue(call: &Call<'_>) -> Done {
 
 pub(super) fn inactivate_queue(call: &Call<'_>) -> Done {
     switch_queue(call, QueueVerb::Inactivate)
+}
+
+pub(super) fn reservations(call: &Call<'_>) -> Done {
+    match call.app.client(call.who)?.ask(&Ask::Reservations)? {
+        Answer::Reservations { reservations } => {
+            let reservations = reservations.into_iter().map(Reservation::from).collect();
+            sent(200, &ReservationList { reservations })
+        }
+        answer => Err(makes_no_sense(&answer).into()),
+    }
+}
+
+pub(super) fn reserve(call: &Call<'_>) -> Done {
+    let new: NewReservation = call.body()?;
+    let reservation = new.into_reservation(call.app.now())?;
+    let ask = Ask::Reserve { reservation: Box::new(reservation.clone()) };
+    match call.app.client(call.who)?.ask(&ask)? {
+        Answer::Obeyed { .. } => sent(201, &Reservation::from(reservation)),
+        answer => Err(makes_no_sense(&answer).into()),
+    }
+}
+
+pub(super) fn unreserve(call: &Call<'_>) -> Done {
+    match call.app.client(call.who)?.ask(&Ask::Unreserve { name: call.part(0, "reservation")? })? {
+        Answer::Obeyed { .. } => Ok(Reply::new(204, "application/json", "")),
+        answer => Err(makes_no_sense(&answer).into()),
+    }
 }
 
 pub(super) fn flows(call: &Call<'_>) -> Done {

@@ -1,10 +1,12 @@
 //! Operations on jobs.
 
 use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
 
 use forebay_engine::protocol::client::{Client, makes_no_sense};
 use forebay_engine::protocol::{Answer, Ask, JobView, Page};
 use forebay_grid::event::Verb;
+use forebay_grid::spec::{INPUTS_MAX, Input};
 use forebay_grid::vocabulary::{Target, TaskId};
 use uuid::Uuid;
 
@@ -41,9 +43,25 @@ pub(super) fn list(call: &Call<'_>) -> Done {
     }
 }
 
+/// What a job reads, with where it lies as far as the user may see it.
+fn inputs(call: &Call<'_>, paths: Vec<String>, directory: &str) -> Result<Vec<Input>, Problem> {
+    if paths.is_empty() {
+        return Ok(Vec::new());
+    }
+    if paths.len() > INPUTS_MAX {
+        let count = paths.len();
+        return Err(Problem::invalid(format!("{count} inputs: a job names at most {INPUTS_MAX}")));
+    }
+    let paths: Vec<PathBuf> = paths.iter().map(|path| Path::new(directory).join(path)).collect();
+    let invalid = |error: anyhow::Error| Problem::invalid(format!("inputs: {error:#}"));
+    call.app.as_user(call.who, || forebay_engine::inputs::inputs(&paths).map_err(invalid))
+}
+
 pub(super) fn submit(call: &Call<'_>) -> Done {
-    let job: NewJob = call.body()?;
-    let spec = job.into_spec(&call.who.user, &call.app.account(call.who)?)?;
+    let mut job: NewJob = call.body()?;
+    let paths = job.inputs.take().unwrap_or_default();
+    let mut spec = job.into_spec(&call.who.user, &call.app.account(call.who)?)?;
+    spec.inputs = inputs(call, paths, &spec.directory)?;
     let key = match call.request.header("idempotency-key") {
         None => Uuid::new_v4(),
         Some(text) => Uuid::parse_str(text).map_err(|error| {

@@ -5,15 +5,17 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use forebay_engine::shim::VARIABLES;
+use forebay_grid::advance::AdvanceReservation;
 use forebay_grid::flow::FlowSpec;
 use forebay_grid::flow::file::Surroundings;
 use forebay_grid::parse::array::name_and_array;
 use forebay_grid::parse::memory::Memory;
+use forebay_grid::parse::period::Period;
 use forebay_grid::spec::{Checkpoint, JobSpec, Rerun};
-use forebay_grid::vocabulary::UserName;
+use forebay_grid::vocabulary::{Moment, UserName};
 use forebay_process::user::Account;
 
-use super::views::{NewFlow, NewJob};
+use super::views::{NewFlow, NewJob, NewReservation};
 use crate::problem::Problem;
 
 /// The file mode creation mask where none is given.
@@ -24,8 +26,27 @@ fn read<T: FromStr>(field: &str, text: Option<String>) -> Result<Option<T>, Prob
 where
     T::Err: Display,
 {
+    text.map(|text| one(field, text)).transpose()
+}
+
+/// Reads a text that has to be there.
+fn one<T: FromStr>(field: &str, text: String) -> Result<T, Problem>
+where
+    T::Err: Display,
+{
+    text.parse().map_err(|error| Problem::invalid(format!("{field} = \"{text}\": {error}")))
+}
+
+/// Reads a point in time as RFC 3339 writes it.
+fn moment(field: &str, text: Option<String>) -> Result<Option<Moment>, Problem> {
     let read = |text: String| {
-        text.parse().map_err(|error| Problem::invalid(format!("{field} = \"{text}\": {error}")))
+        let at = text.parse::<jiff::Timestamp>().ok();
+        let at = at.and_then(|at| u64::try_from(at.as_millisecond()).ok()).map(Moment);
+        at.ok_or_else(|| {
+            Problem::invalid(format!(
+                "{field} = \"{text}\": give a date and time with a zone, such as 2027-01-31T18:00:00Z"
+            ))
+        })
     };
     text.map(read).transpose()
 }
@@ -104,7 +125,42 @@ impl NewJob {
             requeue_exits: read("requeue_exit", self.requeue_exit)?.unwrap_or_default(),
             checkpoint: if yes(self.checkpoint) { Checkpoint::Steps } else { Checkpoint::None },
             held: yes(self.hold),
+            reservation: read("reservation", self.reservation)?,
             ..JobSpec::default()
+        })
+    }
+}
+
+impl NewReservation {
+    /// The reservation; what starts now starts at `now`.
+    ///
+    /// # Errors
+    /// The first field that cannot be read, or if its end is missing or given twice.
+    pub fn into_reservation(self, now: Moment) -> Result<AdvanceReservation, Problem> {
+        let start = moment("start", self.start)?.unwrap_or(now);
+        let lasts: Option<Period> = read("duration", self.duration)?;
+        let end = match (moment("end", self.end)?, lasts) {
+            (Some(end), None) => end,
+            (None, Some(lasts)) => start.after(lasts.as_ms()),
+            (Some(_), Some(_)) | (None, None) => {
+                return Err(Problem::invalid("give either end or duration of the reservation"));
+            }
+        };
+        Ok(AdvanceReservation {
+            name: one("name", self.name)?,
+            users: self
+                .users
+                .into_iter()
+                .map(|user| one("users", user))
+                .collect::<Result<_, _>>()?,
+            hosts: self
+                .hosts
+                .into_iter()
+                .map(|host| one("hosts", host))
+                .collect::<Result<_, _>>()?,
+            slots: self.slots,
+            start,
+            end,
         })
     }
 }
@@ -160,11 +216,27 @@ mod tests {
             (r#"{"command":["a"],"time_limit":"soon"}"#, "time_limit = \"soon\""),
             (r#"{"command":["a"],"umask":"999"}"#, "umask = \"999\""),
             (r#"{"command":["a"],"directory":"x"}"#, "directory = \"x\""),
+            (r#"{"command":["a"],"reservation":"a b"}"#, "reservation = \"a b\""),
             (r#"{"command":["a"],"environment":{"FOREBAY_JOB":"1"}}"#, "FOREBAY_JOB"),
         ] {
             let problem = spec(text).unwrap_err();
             assert!(problem.detail.contains(named), "{}", problem.detail);
             assert_eq!(problem.status, 422);
+        }
+    }
+
+    #[test]
+    fn a_reservation_has_one_end() {
+        let read = |rest: &str| {
+            let text = format!(r#"{{"name":"r","users":["ann"],"hosts":["h1"]{rest}}}"#);
+            serde_json::from_str::<NewReservation>(&text).unwrap().into_reservation(Moment(1000))
+        };
+        let lasts = read(r#","duration":"2 h""#).unwrap();
+        assert_eq!((lasts.start, lasts.end), (Moment(1000), Moment(7_201_000)));
+        let from = read(r#","start":"1970-01-01T00:00:02Z","end":"1970-01-01T00:00:03Z""#).unwrap();
+        assert_eq!((from.start, from.end), (Moment(2000), Moment(3000)));
+        for rest in ["", r#","end":"1970-01-01T00:00:03Z","duration":"2 h""#, r#","end":"noon""#] {
+            assert_eq!(read(rest).unwrap_err().status, 422, "{rest}");
         }
     }
 }

@@ -22,6 +22,7 @@ fn part(name: &str) -> (Value, &'static str) {
         "flow" => (json!({"type": "integer", "minimum": 0}), "Number of the run."),
         "token" => (json!({"type": "integer", "minimum": 0}), "Number of the token."),
         "host" => (json!({"type": "string"}), "Name of the host."),
+        "reservation" => (json!({"type": "string"}), "Name of the reservation."),
         _ => (json!({"type": "string"}), "Name of the queue."),
     }
 }

@@ -4,8 +4,8 @@ use super::operation::{Operation, Parameter, Schema};
 use super::shape::Shape;
 use super::views::{
     Accepted, AlertList, AttemptList, Flow, FlowAccepted, FlowList, HostList, JobList, Me, NewFlow,
-    NewJob, Obeyed, Output, QueueList, Reasons, Samples, ServiceList, TokenList, UsageList,
-    WorkAreaList,
+    NewJob, NewReservation, Obeyed, Output, QueueList, Reasons, Reservation, ReservationList,
+    Samples, ServiceList, TokenList, UsageList, WorkAreaList,
 };
 use super::{grid, jobs};
 use crate::http::Reply;
@@ -104,7 +104,7 @@ const fn with(operation: Operation, problems: &'static [&'static str]) -> Operat
 }
 
 /// All of them.
-pub static OPERATIONS: [Operation; 32] = [
+pub static OPERATIONS: [Operation; 35] = [
     get("user", "me", "/api/v1/me", "Say who asks", (Me::schema, grid::me)),
     Operation {
         query: LIST,
@@ -269,6 +269,37 @@ pub static OPERATIONS: [Operation; 32] = [
         ),
         OF_QUEUE,
     ),
+    get(
+        "grid",
+        "list_reservations",
+        "/api/v1/reservations",
+        "List the reservations that are not over",
+        (ReservationList::schema, grid::reservations),
+    ),
+    Operation {
+        body: Some(NewReservation::schema),
+        answer: (201, Some(Reservation::schema)),
+        problems: &["invalid", "no_host", "not_allowed", "too_many", "no_space"],
+        ..post(
+            "grid",
+            "create_reservation",
+            "/api/v1/reservations",
+            "Reserve slots of hosts in advance, as an admin",
+            grid::reserve,
+        )
+    },
+    Operation {
+        method: "DELETE",
+        answer: (204, None),
+        problems: &["invalid", "not_allowed", "no_space"],
+        ..get(
+            "grid",
+            "delete_reservation",
+            "/api/v1/reservations/{reservation}",
+            "Delete a reservation, as an admin",
+            (Me::schema, grid::unreserve),
+        )
+    },
     Operation {
         query: USAGE,
         ..get(

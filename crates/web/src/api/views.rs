@@ -98,6 +98,40 @@ answers! {
         directory: String,
         /// Elements of the array.
         array: Option<String>,
+        /// Reservation in which it runs.
+        reservation: Option<String>,
+        /// Files that it reads.
+        inputs: Vec<JobInput>,
+    }
+
+    /// A file that a job reads.
+    JobInput {
+        /// Path.
+        path: String,
+        /// Host on which its bytes lay when the job was submitted; null if none was better than others.
+        home: Option<String>,
+    }
+
+    /// Slots of hosts that are set aside for some users for a time.
+    Reservation {
+        /// Name, which jobs give.
+        name: String,
+        /// Users whose jobs may use it.
+        users: Vec<String>,
+        /// Hosts of which it has slots.
+        hosts: Vec<String>,
+        /// Number of slots of each host; null if all of them.
+        slots: Option<u32>,
+        /// When it starts.
+        start: Time,
+        /// When it ends; jobs in it end then.
+        end: Time,
+    }
+
+    /// The reservations that are not over.
+    ReservationList {
+        /// The reservations.
+        reservations: Vec<Reservation>,
     }
 
     /// A page of a list of jobs.
@@ -518,6 +552,29 @@ requests! {
         checkpoint: Option<bool>,
         /// Whether it waits until it is released.
         hold: Option<bool>,
+        /// Reservation in which it runs.
+        reservation: Option<String>,
+        /// Files and directories that it reads, absolute or relative to the working directory; it prefers the host that
+        /// has their bytes. At most 1000.
+        inputs: Option<Vec<String>>,
+    }
+
+    /// A reservation to create.
+    NewReservation {
+        /// Name, which jobs give.
+        name: String,
+        /// Users whose jobs may use it.
+        users: Vec<String>,
+        /// Hosts of which it has slots.
+        hosts: Vec<String>,
+        /// Number of slots of each host; all of them if omitted.
+        slots: Option<u32>,
+        /// When it starts, such as 2027-01-31T18:00:00Z; now if omitted.
+        start: Option<String>,
+        /// When it ends. Give this or the duration.
+        end: Option<String>,
+        /// How long it lasts from its start on, such as 8 h.
+        duration: Option<String>,
     }
 
     /// A flow to start.

@@ -7,7 +7,6 @@ pub mod clock;
 pub mod daemons;
 mod detail;
 pub mod flow;
-mod inputs;
 mod job_file;
 pub mod jobs;
 mod memory;

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use forebay_engine::inputs::inputs;
 use forebay_grid::config::OnNever;
 use forebay_grid::dialect::Dialect;
 use forebay_grid::parse::array::name_and_array;
@@ -16,7 +17,6 @@ use forebay_grid::spec::{JobSpec, Sharing};
 use forebay_grid::vocabulary::{Moment, QueueName, ReservationName};
 
 use super::clock;
-use super::inputs::inputs;
 
 /// Where and when a job runs, and with which environment.
 #[derive(clap::Args, Clone, Debug, Default)]

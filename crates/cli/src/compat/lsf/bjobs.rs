@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use forebay_engine::protocol::client::Client;
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::{Moment, Target};
 
-use super::super::columns::{Room, Side};
 use super::super::row::{Row, client, known, rows};
 use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read};
+use super::format::{Field, Format};
 use super::state::{self, targets};
 use super::{NOTHING, day, now};
 
@@ -49,7 +49,7 @@ const GRAMMAR: Grammar =
     Grammar { command: "bjobs", style: Style::Lsf, until: Until::End, tables: &[OPTIONS] };
 
 /// The fields of `-o`, with other names for them and their usual width.
-const FIELDS: &[(&str, &str, usize)] = &[
+const FIELDS: &[Field] = &[
     ("jobid", "id", 7),
     ("jobindex", "jobindex", 8),
     ("stat", "stat", 5),
@@ -139,62 +139,9 @@ fn value(row: &Row, name: &str, now: Moment) -> Option<String> {
     }
 }
 
-/// One column of `-o`.
-struct Column {
-    name: &'static str,
-    heading: String,
-    room: Room,
-}
-
-/// Reads `jobid:8 stat:-5 job_name delimiter=','`.
-fn columns(format: &str) -> Result<(Vec<Column>, Option<String>)> {
-    let mut delimiter = None;
-    let mut found = Vec::new();
-    let mut format = format.to_owned();
-    if let Some((before, rest)) = format.split_once("delimiter=") {
-        let quote = rest.chars().next().filter(|c| ['\'', '"'].contains(c));
-        let value = match quote {
-            Some(quote) => rest[1..].split(quote).next().unwrap_or_default(),
-            None => rest.split(' ').next().unwrap_or_default(),
-        };
-        delimiter = Some(value.to_owned());
-        let skipped = value.len() + if quote.is_some() { 2 } else { 0 };
-        format = format!("{before} {}", rest.get(skipped..).unwrap_or_default());
-    }
-    for word in format.split_whitespace() {
-        let (name, width) =
-            word.split_once(':').map_or((word, None), |(name, width)| (name, Some(width)));
-        let lower = name.to_ascii_lowercase();
-        let known = FIELDS.iter().find(|(known, alias, _)| *known == lower || *alias == lower);
-        let Some((name, _, usual)) = known else { bail!("{name}: Invalid field name") };
-        let (side, digits) = match width.and_then(|width| width.strip_prefix('-')) {
-            Some(digits) => (Side::Right, Some(digits)),
-            None => (Side::Left, width),
-        };
-        let width = digits.and_then(|digits| digits.parse().ok()).unwrap_or(*usual);
-        let heading = name.to_ascii_uppercase();
-        found.push(Column { name, heading, room: Room { width: Some(width), side } });
-    }
-    Ok((found, delimiter))
-}
-
 fn of_format(format: &str, rows: &[Row], given: &Given, now: Moment) -> Result<String> {
-    let (columns, delimiter) = columns(format)?;
-    let line = |cell: &dyn Fn(&Column) -> String| match &delimiter {
-        Some(delimiter) => columns.iter().map(cell).collect::<Vec<_>>().join(delimiter) + "\n",
-        None => {
-            let fitted = columns.iter().map(|column| column.room.fit(&cell(column), Some('*')));
-            fitted.collect::<Vec<_>>().join(" ") + "\n"
-        }
-    };
-    let mut text = String::new();
-    if !given.has("noheader") {
-        text += &line(&|column| column.heading.clone());
-    }
-    for row in rows {
-        text += &line(&|column| value(row, column.name, now).unwrap_or_else(|| NOTHING.to_owned()));
-    }
-    Ok(text)
+    let format = Format::read(format, FIELDS)?;
+    Ok(format.table(rows, given.has("noheader"), |row, name| value(row, name, now)))
 }
 
 /// The usual columns with their widths.
@@ -397,23 +344,6 @@ pub fn bhist(arguments: &[String]) -> Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_fields_of_a_format_have_widths_and_a_delimiter() {
-        let (found, delimiter) = columns("jobid:8 STAT:-5 name delimiter='^' exec_host").unwrap();
-        let seen: Vec<_> = found.iter().map(|c| (c.name, c.room.width, c.room.side)).collect();
-        assert_eq!(
-            seen,
-            [
-                ("jobid", Some(8), Side::Left),
-                ("stat", Some(5), Side::Right),
-                ("job_name", Some(10), Side::Left),
-                ("exec_host", Some(11), Side::Left),
-            ]
-        );
-        assert_eq!(delimiter.as_deref(), Some("^"));
-        assert!(columns("jobid nosuch").is_err());
-    }
 
     #[test]
     fn letters_of_bjobs_may_be_joined() {

@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use forebay_engine::protocol::{Answer, Ask, QueueView};
+use forebay_engine::protocol::{Answer, Ask, HostView, QueueView};
 
 use super::super::row::{client, known, rows};
-use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, read};
+use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read};
+use super::format::{Field, Format};
 use super::state;
 
 use Takes::{Nothing, Value};
@@ -25,10 +26,88 @@ const OPTIONS: &[Opt] = &[
     harmless("u", ' ', Value),
     harmless("w", ' ', Nothing),
     read("noheader", ' ', Nothing),
+    read("o", ' ', Value),
 ];
 
 const GRAMMAR: Grammar =
     Grammar { command: "bqueues", style: Style::Lsf, until: Until::End, tables: &[OPTIONS] };
+
+/// The fields of `bqueues -o`.
+const QUEUE_FIELDS: &[Field] = &[
+    ("queue_name", "qname", 15),
+    ("description", "desc", 50),
+    ("priority", "prio", 10),
+    ("status", "stat", 12),
+    ("max", "max", 10),
+    ("jl_u", "jlu", 10),
+    ("jl_p", "jlp", 10),
+    ("jl_h", "jlh", 10),
+    ("njobs", "njobs", 10),
+    ("pend", "pend", 10),
+    ("run", "run", 10),
+    ("susp", "susp", 10),
+    ("ususp", "ususp", 10),
+    ("ssusp", "ssusp", 10),
+    ("rsv", "rsv", 10),
+    ("hosts", "hosts", 50),
+];
+
+/// The fields of `bhosts -o`.
+const HOST_FIELDS: &[Field] = &[
+    ("host_name", "hname", 20),
+    ("status", "stat", 15),
+    ("jl_u", "jlu", 8),
+    ("max", "max", 8),
+    ("njobs", "njobs", 8),
+    ("run", "run", 8),
+    ("ssusp", "ssusp", 8),
+    ("ususp", "ususp", 8),
+    ("rsv", "rsv", 8),
+];
+
+fn of_queue(queue: &QueueView, field: &str) -> Option<String> {
+    let waiting = queue.pending_tasks + queue.held_tasks;
+    Some(match field {
+        "queue_name" => queue.name.to_string(),
+        "description" if queue.is_default => "This is the default queue.".to_owned(),
+        "priority" => queue.priority.unwrap_or(0).to_string(),
+        "status" => state::of_queue(queue),
+        "max" => queue.slots_max?.to_string(),
+        "jl_u" => queue.user_slots_max?.to_string(),
+        "jl_h" => queue.host_slots_max?.to_string(),
+        "njobs" => (waiting + queue.active_tasks).to_string(),
+        "pend" => waiting.to_string(),
+        "run" => queue.active_tasks.to_string(),
+        "susp" | "ususp" | "ssusp" | "rsv" => "0".to_owned(),
+        "hosts" if queue.hosts.is_empty() => "all".to_owned(),
+        "hosts" => queue.hosts.clone(),
+        _ => return None,
+    })
+}
+
+fn of_host(host: &HostView, field: &str) -> Option<String> {
+    Some(match field {
+        "host_name" => host.name.to_string(),
+        "status" => state::of_host(host).to_owned(),
+        "max" => host.slots.to_string(),
+        "njobs" | "run" => host.used_slots.to_string(),
+        "ssusp" | "ususp" | "rsv" => "0".to_owned(),
+        _ => return None,
+    })
+}
+
+/// What a list shows: as `-o` says, else as a variable of the environment does; none for the usual columns.
+fn format(given: &Given, variable: &str, fields: &[Field]) -> Result<Option<Format>> {
+    let by_variable = std::env::var(variable).ok().filter(|format| !format.trim().is_empty());
+    let asked = given.value("o").map(str::to_owned);
+    let wanted = asked.or(by_variable.filter(|_| !given.has("l")));
+    wanted.map(|format| Format::read(&format, fields)).transpose()
+}
+
+/// Whether a queue or a host is one of those that were named; without names each is.
+fn is_named(given: &Given, name: &str) -> bool {
+    given.words.is_empty() || given.words.iter().any(|named| named == name)
+}
 
 fn or_dash(number: Option<u32>) -> String {
     number.map_or_else(|| super::NOTHING.to_owned(), |number| number.to_string())
@@ -66,20 +145,22 @@ fn long(queue: &QueueView) -> String {
 /// Runs bqueues.
 pub fn bqueues(arguments: &[String]) -> Result<ExitCode> {
     let given = GRAMMAR.read(arguments)?;
-    let Answer::Queues { queues, .. } = client()?.ask(&Ask::Queues)? else {
+    let format = format(&given, "LSB_BQUEUES_FORMAT", QUEUE_FIELDS)?;
+    let Answer::Queues { mut queues, .. } = client()?.ask(&Ask::Queues)? else {
         bail!("the controller is a different version");
     };
+    queues.retain(|queue| is_named(&given, queue.name.as_str()));
+    ensure!(!queues.is_empty(), "{}: No such queue", given.words.join(" "));
+    if let Some(format) = format {
+        out!("{}", format.table(&queues, given.has("noheader"), of_queue));
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut text = String::new();
     if !given.has("noheader") && !given.has("l") {
         text +=
             "QUEUE_NAME      PRIO STATUS          MAX JL/U JL/P JL/H NJOBS  PEND   RUN  SUSP \n";
     }
-    let mut found = 0;
     for queue in queues {
-        if !given.words.is_empty() && !given.words.iter().any(|name| name == queue.name.as_str()) {
-            continue;
-        }
-        found += 1;
         if given.has("l") {
             text += &long(&queue);
             continue;
@@ -100,7 +181,6 @@ pub fn bqueues(arguments: &[String]) -> Result<ExitCode> {
             0
         );
     }
-    ensure!(found > 0, "{}: No such queue", given.words.join(" "));
     out!("{text}");
     Ok(ExitCode::SUCCESS)
 }
@@ -108,20 +188,22 @@ pub fn bqueues(arguments: &[String]) -> Result<ExitCode> {
 /// Runs bhosts.
 pub fn bhosts(arguments: &[String]) -> Result<ExitCode> {
     let given = Grammar { command: "bhosts", ..GRAMMAR }.read(arguments)?;
-    let Answer::Hosts { hosts, .. } = client()?.ask(&Ask::Hosts)? else {
+    let format = format(&given, "LSB_BHOSTS_FORMAT", HOST_FIELDS)?;
+    let Answer::Hosts { mut hosts, .. } = client()?.ask(&Ask::Hosts)? else {
         bail!("the controller is a different version");
     };
+    hosts.retain(|host| is_named(&given, host.name.as_str()));
+    ensure!(!hosts.is_empty(), "{}: Bad host name", given.words.join(" "));
+    if let Some(format) = format {
+        out!("{}", format.table(&hosts, given.has("noheader"), of_host));
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut text = String::new();
     if !given.has("noheader") {
         text +=
             "HOST_NAME          STATUS          JL/U    MAX  NJOBS    RUN  SSUSP  USUSP    RSV \n";
     }
-    let mut found = 0;
     for host in hosts {
-        if !given.words.is_empty() && !given.words.iter().any(|name| name == host.name.as_str()) {
-            continue;
-        }
-        found += 1;
         text += &format!(
             "{:<18} {:<15} {:>4} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} \n",
             host.name,
@@ -135,7 +217,6 @@ pub fn bhosts(arguments: &[String]) -> Result<ExitCode> {
             0
         );
     }
-    ensure!(found > 0, "{}: Bad host name", given.words.join(" "));
     out!("{text}");
     Ok(ExitCode::SUCCESS)
 }

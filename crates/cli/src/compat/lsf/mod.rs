@@ -8,6 +8,7 @@ mod bjobs;
 pub mod bsub;
 mod bwait;
 mod control;
+mod format;
 mod lists;
 mod modify;
 mod requirement;

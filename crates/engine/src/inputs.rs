@@ -6,23 +6,25 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use forebay_base::Ino;
 use forebay_grid::spec::Input;
+use forebay_process::mounts::{self, Mount};
 
-use crate::mounts::{self, Mounted};
+/// What the kernel calls a mounted Forebay file system.
+const FS_TYPE: &str = "fuse.forebay";
 
 /// The inputs at these paths, which are made absolute. They need not exist yet.
 ///
 /// # Errors
 /// If one is not UTF-8.
 pub fn inputs(paths: &[PathBuf]) -> Result<Vec<Input>> {
-    let mounted = if paths.is_empty() { Vec::new() } else { mounts::all() };
+    let mut mounted = if paths.is_empty() { Vec::new() } else { mounts::all() };
+    mounted.retain(|mount| mount.file_system == FS_TYPE);
     paths.iter().map(|path| input(path, &mounted)).collect()
 }
 
-fn input(path: &Path, mounted: &[Mounted]) -> Result<Input> {
+fn input(path: &Path, mounted: &[Mount]) -> Result<Input> {
     let absolute = std::path::absolute(path).with_context(|| path.display().to_string())?;
     let absolute = absolute.canonicalize().unwrap_or(absolute);
-    let text =
-        absolute.to_str().with_context(|| format!("--input {}: not UTF-8", path.display()))?;
+    let text = absolute.to_str().with_context(|| format!("input {}: not UTF-8", path.display()))?;
     let below = mounted.iter().filter(|mount| absolute.starts_with(&mount.mountpoint));
     let mount = below.max_by_key(|mount| mount.mountpoint.as_os_str().len());
     let folder = mount.and_then(|mount| {
@@ -46,10 +48,10 @@ mod tests {
 
     #[test]
     fn a_path_below_a_mount_names_the_folder_of_its_fileset() {
-        let mount = |mountpoint: &str| Mounted {
-            home: "/srv/h".into(),
+        let mount = |mountpoint: &str| Mount {
             mountpoint: mountpoint.into(),
             device: "0:1".to_owned(),
+            ..Mount::default()
         };
         let mounted = [mount("/none"), mount("/none/inner")];
         let folder = |path: &str| input(Path::new(path), &mounted).unwrap().folder;
