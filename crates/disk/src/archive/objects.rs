@@ -190,12 +190,11 @@ impl<S: ObjectStore + MultipartStore> Bucket for ObjectBucket<S> {
             let name = marker.strip_prefix(UPLOADS).unwrap_or_default().replace('+', "/");
             let path = self.0.path(&name);
             // One that is over by now is not known any more.
-            match self.0.run(SHORT, async { self.0.store.abort_multipart(&path, &id).await }) {
-                Err(error @ BucketError::Away(_)) => {
-                    // Some stores say so in a way of their own; an upload that is gone need not be given up.
-                    tracing::info!(name, %error, "an interrupted upload was not given up");
-                }
-                Ok(()) | Err(_) => {}
+            let aborted =
+                self.0.run(SHORT, async { self.0.store.abort_multipart(&path, &id).await });
+            if let Err(error @ BucketError::Away(_)) = aborted {
+                // Some stores say so in a way of their own; an upload that is gone need not be given up.
+                tracing::info!(name, %error, "an interrupted upload was not given up");
             }
             self.remove(&marker)?;
         }
