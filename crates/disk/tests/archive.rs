@@ -142,9 +142,9 @@ fn no_damaged_byte_is_ever_served() {
         bucket.change(&name, |bytes| {
             bytes.clone_from(&whole);
             if round % 4 == 0 {
-                bytes.truncate(at)
+                bytes.truncate(at);
             } else {
-                bytes[at] ^= 1 << random.random_range(0..8)
+                bytes[at] ^= 1 << random.random_range(0..8);
             }
         });
         match read(&disk, number(1)) {
@@ -223,6 +223,7 @@ fn an_upload_that_is_given_up_leaves_nothing_to_read() {
     assert_eq!(bucket.names().len(), 1);
 }
 
+#[allow(clippy::disallowed_methods, reason = "time limits of tests need the machine's clock")]
 fn await_that(what: impl Fn() -> bool) {
     let begun = Instant::now();
     while !what() {

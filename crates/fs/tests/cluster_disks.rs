@@ -185,6 +185,7 @@ fn assert_filled(fs: &Namespace, files: &BTreeMap<Ino, Vec<u8>>) {
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "time limits of tests need the machine's clock")]
 #[track_caller]
 fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();

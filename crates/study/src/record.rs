@@ -362,7 +362,7 @@ impl Record {
         Record::parse(&path, &text)
     }
 
-    /// The record that `text` is; errors name `path`.
+    /// Reads the record in `text`, which comes from the file `path`.
     ///
     /// # Errors
     /// [`Error::Record`] if it is none, or of another version.

@@ -7,12 +7,11 @@
 //! processors (1 if they suffice) and `x` the seconds per byte of its storage: the least values at which cores and storage are
 //! not used beyond what they have. Between two events (a job is due, starts or ends) both are constant.
 //!
-//! Cores that work at the same time slow each other down (caches, memory, sibling threads, clock rates): a job that needs `c`
-//! processor seconds alone needs `c * (1 + k)` on a machine all of whose cores are busy, and a proportional part of `k` between
-//! one busy core and all. `k` is the contention of the set-up ([`Setup::contention`]), measured by [`contention`].
+//! Bytes that are moved in the background use the storage, and delay others; the job itself does not wait for them.
 //!
-//! Not modelled: a page cache that is too small for more jobs, random order of requests, networks beside the storage, and jobs that
-//! wait for each other. Pure: the same jobs and setup give the same prediction.
+//! Not modelled: a page cache that is too small for more jobs, writers that are held back because too much is dirty, random order
+//! of requests, networks beside the storage, and jobs that wait for each other. Pure: the same jobs and setup give the same
+//! prediction.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -36,10 +35,20 @@ pub struct Demand {
     pub processor_seconds: f64,
     /// Processors that it uses at once when it computes; at least 1.
     pub threads: f64,
-    /// Bytes that it moves from and to the storage.
+    /// Bytes that it moves from and to the storage, and waits for.
     pub storage_bytes: f64,
+    /// Bytes that are moved for it while it goes on: written behind, read ahead. They use the storage only.
+    pub background_bytes: f64,
     /// Seconds that it needs for neither.
     pub other_seconds: f64,
+}
+
+impl Demand {
+    /// All bytes that the storage moves for it.
+    #[must_use]
+    pub fn moved_bytes(&self) -> f64 {
+        self.storage_bytes + self.background_bytes
+    }
 }
 
 /// One job.
@@ -66,20 +75,6 @@ pub struct Setup {
     pub concurrent: u32,
     /// What the storage moves, in bytes per second; none if it is quick enough for everything.
     pub storage: Option<Storage>,
-    /// Part by which processor seconds grow if all cores of a machine are busy instead of one; 0 if they do not.
-    pub contention: f64,
-}
-
-/// The most contention that is simulated: a job needs eleven times its processor seconds.
-pub const CONTENTION_MAX: f64 = 10.0;
-
-/// The contention of a machine, from the processor seconds that the same jobs used on it one at a time and with all cores busy.
-///
-/// 0 if they used less then: that is chance.
-#[must_use]
-pub fn contention(alone_seconds: f64, busy_seconds: f64) -> f64 {
-    let grown = busy_seconds / alone_seconds - 1.0;
-    if grown.is_finite() { grown.clamp(0.0, CONTENTION_MAX) } else { 0.0 }
 }
 
 /// What a storage moves.
@@ -157,15 +152,14 @@ fn check(jobs: &[Job], setup: &Setup) -> Result<(), PlanError> {
     if !positive(setup.machine_cores) || setup.concurrent == 0 {
         return refuse("a machine needs at least a part of a core, and a node one slot".to_owned());
     }
-    if !(0.0..=CONTENTION_MAX).contains(&setup.contention) {
-        return refuse(format!("contention {}: must be 0 to {CONTENTION_MAX}", setup.contention));
-    }
     if setup.storage.is_some_and(|storage| !positive(storage.bytes_per_second)) {
         return refuse("the rate of the storage must be greater than 0".to_owned());
     }
     for (at, job) in jobs.iter().enumerate() {
-        let Demand { processor_seconds, threads, storage_bytes, other_seconds } = job.demand;
-        let numbers = [job.due_seconds, processor_seconds, storage_bytes, other_seconds];
+        let Demand { processor_seconds, threads, storage_bytes, background_bytes, other_seconds } =
+            job.demand;
+        let numbers =
+            [job.due_seconds, processor_seconds, storage_bytes, background_bytes, other_seconds];
         let sound = numbers.iter().all(|number| number.is_finite() && *number >= 0.0);
         if !sound || !(1.0..=1e6).contains(&threads) || job.node >= setup.nodes {
             return refuse(format!("job {at} cannot be simulated: {job:?}"));
@@ -182,20 +176,13 @@ struct Active {
     left: f64,
     /// Parts of it per second, until the next event.
     rate: f64,
-    /// By how much its processor seconds are longer than alone, until the next event; 1 if they are not.
-    slowed: f64,
 }
 
 impl Active {
-    /// Processor seconds of the whole job at the present contention.
-    fn processor_seconds(&self) -> f64 {
-        self.demand.processor_seconds * self.slowed
-    }
-
     /// Parts of the job per second at this stretch of processors and these seconds per byte.
     fn rate_at(&self, stretch: f64, seconds_per_byte: f64) -> f64 {
         let d = &self.demand;
-        let seconds = self.processor_seconds() / d.threads * stretch
+        let seconds = d.processor_seconds / d.threads * stretch
             + d.storage_bytes * seconds_per_byte
             + d.other_seconds;
         if seconds > 0.0 { 1.0 / seconds } else { f64::INFINITY }
@@ -213,27 +200,6 @@ fn least_within(least: f64, most: f64, limit: f64, use_at: impl Fn(f64) -> f64) 
         if use_at(middle) <= limit { high = middle } else { low = middle }
     }
     high
-}
-
-/// Slows the jobs of a machine down as far as its cores are busy: one core slows nothing, all of them as `contention` says.
-///
-/// How busy they are is taken from jobs that wait for nothing (`seconds_per_byte` is that of an idle storage).
-fn slow_down(jobs: &mut [Active], cores: f64, contention: f64, seconds_per_byte: f64) {
-    let wanted: f64 = jobs
-        .iter()
-        .filter(|job| job.demand.processor_seconds > 0.0)
-        .map(|job| {
-            let d = &job.demand;
-            let seconds = d.processor_seconds / d.threads
-                + d.storage_bytes * seconds_per_byte
-                + d.other_seconds;
-            d.processor_seconds / seconds
-        })
-        .sum();
-    let busy = if cores > 1.0 { (wanted.min(cores) - 1.0).max(0.0) / (cores - 1.0) } else { 0.0 };
-    for job in jobs {
-        job.slowed = 1.0 + contention * busy;
-    }
 }
 
 /// A simulation under way.
@@ -311,9 +277,9 @@ impl<'a> Run<'a> {
             {
                 *used += 1;
                 self.prediction.slot_wait_seconds += now - job.due_seconds;
-                self.prediction.storage_bytes += job.demand.storage_bytes;
-                let active =
-                    Active { node: *node, demand: job.demand, left: 1.0, rate: 0.0, slowed: 1.0 };
+                self.prediction.processor_seconds += job.demand.processor_seconds;
+                self.prediction.storage_bytes += job.demand.moved_bytes();
+                let active = Active { node: *node, demand: job.demand, left: 1.0, rate: 0.0 };
                 self.active[(node / setup.nodes_per_machine) as usize].push(active);
             }
         }
@@ -323,25 +289,22 @@ impl<'a> Run<'a> {
     /// Gives each job its rate until the next event.
     fn share(&mut self) {
         let cores = self.setup.machine_cores;
-        let contention = self.setup.contention;
-        let cheapest = self.setup.storage.map_or(0.0, |storage| 1.0 / storage.bytes_per_second);
-        for jobs in &mut self.active {
-            slow_down(jobs, cores, contention, cheapest);
-        }
         let stretch_of = |jobs: &[Active], seconds_per_byte: f64| {
             let most = jobs.iter().map(|job| job.demand.threads).sum::<f64>() / cores;
             least_within(1.0, most, cores, |stretch| {
                 jobs.iter()
                     .filter(|job| job.demand.processor_seconds > 0.0)
-                    .map(|job| job.processor_seconds() * job.rate_at(stretch, seconds_per_byte))
+                    .map(|job| {
+                        job.demand.processor_seconds * job.rate_at(stretch, seconds_per_byte)
+                    })
                     .sum()
             })
         };
         let moved = |jobs: &[Active], seconds_per_byte: f64| -> f64 {
             let stretch = stretch_of(jobs, seconds_per_byte);
             jobs.iter()
-                .filter(|job| job.demand.storage_bytes > 0.0)
-                .map(|job| job.demand.storage_bytes * job.rate_at(stretch, seconds_per_byte))
+                .filter(|job| job.demand.moved_bytes() > 0.0)
+                .map(|job| job.demand.moved_bytes() * job.rate_at(stretch, seconds_per_byte))
                 .sum()
         };
         let price = |machines: &[Vec<Active>]| {
@@ -379,9 +342,7 @@ impl<'a> Run<'a> {
             self.prediction.real_seconds += jobs.len() as f64 * seconds;
             let slots = &mut self.slots_used;
             jobs.retain_mut(|job| {
-                let done = if job.rate.is_finite() { job.rate * seconds } else { job.left };
-                job.left -= done;
-                self.prediction.processor_seconds += job.processor_seconds() * done;
+                job.left -= if job.rate.is_finite() { job.rate * seconds } else { 1.0 };
                 let over = job.left <= DONE;
                 slots[job.node as usize] -= u32::from(over);
                 !over

@@ -37,7 +37,7 @@ use crate::output::{Table, put_json, put_text};
   forebay plan site.toml --out plan.html         a page with charts
   forebay plan --studies                         the plan beside the published studies
   forebay plan simulate results/ --machines 1,2,4      the jobs of a study on more machines
-  forebay plan verify accuracy/ --on /mnt/forebay/data  how far such predictions are off on this machine"
+  forebay plan verify /mnt/forebay/data                how far such predictions are off here"
 )]
 pub struct PlanCommand {
     #[command(subcommand)]
@@ -84,8 +84,8 @@ struct Measured {
 impl PlanCommand {
     pub fn run(self) -> Result<ExitCode> {
         match self.verb {
-            Some(Verb::Simulate(simulate)) => return simulate.run(),
-            Some(Verb::Verify(verify)) => return verify.run(),
+            Some(Verb::Simulate(command)) => return command.run(),
+            Some(Verb::Verify(command)) => return command.run(),
             None => {}
         }
         if self.template {

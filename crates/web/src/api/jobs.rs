@@ -44,7 +44,7 @@ pub(super) fn list(call: &Call<'_>) -> Done {
 }
 
 /// What a job reads, with where it lies as far as the user may see it.
-fn inputs(call: &Call<'_>, paths: Vec<String>, directory: &str) -> Result<Vec<Input>, Problem> {
+fn inputs(call: &Call<'_>, paths: &[String], directory: &str) -> Result<Vec<Input>, Problem> {
     if paths.is_empty() {
         return Ok(Vec::new());
     }
@@ -61,7 +61,7 @@ pub(super) fn submit(call: &Call<'_>) -> Done {
     let mut job: NewJob = call.body()?;
     let paths = job.inputs.take().unwrap_or_default();
     let mut spec = job.into_spec(&call.who.user, &call.app.account(call.who)?)?;
-    spec.inputs = inputs(call, paths, &spec.directory)?;
+    spec.inputs = inputs(call, &paths, &spec.directory)?;
     let key = match call.request.header("idempotency-key") {
         None => Uuid::new_v4(),
         Some(text) => Uuid::parse_str(text).map_err(|error| {

@@ -26,11 +26,11 @@ fn read<T: FromStr>(field: &str, text: Option<String>) -> Result<Option<T>, Prob
 where
     T::Err: Display,
 {
-    text.map(|text| one(field, text)).transpose()
+    text.map(|text| one(field, &text)).transpose()
 }
 
 /// Reads a text that has to be there.
-fn one<T: FromStr>(field: &str, text: String) -> Result<T, Problem>
+fn one<T: FromStr>(field: &str, text: &str) -> Result<T, Problem>
 where
     T::Err: Display,
 {
@@ -147,16 +147,16 @@ impl NewReservation {
             }
         };
         Ok(AdvanceReservation {
-            name: one("name", self.name)?,
+            name: one("name", &self.name)?,
             users: self
                 .users
                 .into_iter()
-                .map(|user| one("users", user))
+                .map(|user| one("users", &user))
                 .collect::<Result<_, _>>()?,
             hosts: self
                 .hosts
                 .into_iter()
-                .map(|host| one("hosts", host))
+                .map(|host| one("hosts", &host))
                 .collect::<Result<_, _>>()?,
             slots: self.slots,
             start,

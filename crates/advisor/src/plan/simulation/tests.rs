@@ -5,20 +5,14 @@ fn job(node: u32, due_seconds: f64, processor: f64, bytes: f64, other: f64) -> J
         processor_seconds: processor,
         threads: 1.0,
         storage_bytes: bytes,
+        background_bytes: 0.0,
         other_seconds: other,
     };
     Job { node, due_seconds, demand }
 }
 
 fn setup(nodes: u32, cores: f64, concurrent: u32) -> Setup {
-    Setup {
-        nodes,
-        nodes_per_machine: 1,
-        machine_cores: cores,
-        concurrent,
-        storage: None,
-        contention: 0.0,
-    }
+    Setup { nodes, nodes_per_machine: 1, machine_cores: cores, concurrent, storage: None }
 }
 
 fn close(found: f64, expected: f64) {
@@ -60,6 +54,20 @@ fn a_storage_gives_what_it_has_and_no_more() {
     close(found.storage_bytes_per_second(), 10.0);
     close(found.storage_full, 1.0);
     close(simulate(&jobs, &own).unwrap().seconds, 10.0);
+}
+
+#[test]
+fn bytes_in_the_background_delay_others_and_not_their_own_job() {
+    let storage = Some(Storage { bytes_per_second: 10.0, of: StorageOf::Machine });
+    let setup = Setup { storage, ..setup(1, 2.0, 2) };
+    let mut quiet = job(0, 0.0, 10.0, 0.0, 0.0);
+    quiet.demand.background_bytes = 50.0;
+    close(simulate(std::slice::from_ref(&quiet), &setup).unwrap().seconds, 10.0);
+    // Half of the rate is left for the other: 50 bytes take 10 s instead of 5.
+    let found = simulate(&[quiet, job(0, 0.0, 0.0, 50.0, 0.0)], &setup).unwrap();
+    close(found.seconds, 10.0);
+    close(found.real_seconds, 20.0);
+    close(found.storage_bytes, 100.0);
 }
 
 #[test]
@@ -122,36 +130,4 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(simulate(&[], &fine).unwrap(), Prediction::default());
     // A job that needs nothing ends at once.
     assert_eq!(simulate(&[job(0, 2.0, 0.0, 0.0, 0.0)], &fine).unwrap().seconds, 2.0);
-}
-
-#[test]
-fn cores_that_are_busy_together_slow_each_other_down() {
-    let slow = Setup { contention: 0.5, ..setup(1, 3.0, 8) };
-    let jobs = |count: usize| vec![job(0, 0.0, 10.0, 0.0, 0.0); count];
-    // One job alone is not slowed down; two of three cores cost half of the contention, three all of it.
-    close(simulate(&jobs(1), &slow).unwrap().seconds, 10.0);
-    close(simulate(&jobs(2), &slow).unwrap().seconds, 12.5);
-    let full = simulate(&jobs(3), &slow).unwrap();
-    close(full.seconds, 15.0);
-    close(full.processor_seconds, 45.0);
-    close(full.cpu_per_real(), 1.0);
-    // More jobs than cores wait, and cost no more than that.
-    close(simulate(&jobs(6), &slow).unwrap().seconds, 30.0);
-    // Logical nodes of one machine slow each other down; machines do not.
-    let two: Vec<Job> = (0..2).map(|node| job(node, 0.0, 10.0, 0.0, 0.0)).collect();
-    let logical = Setup { nodes_per_machine: 2, contention: 0.5, ..setup(2, 2.0, 1) };
-    close(simulate(&two, &logical).unwrap().seconds, 15.0);
-    close(simulate(&two, &Setup { nodes_per_machine: 1, ..logical }).unwrap().seconds, 10.0);
-    // A machine with one core has no others.
-    close(simulate(&jobs(2), &Setup { machine_cores: 1.0, ..slow }).unwrap().seconds, 20.0);
-    assert!(simulate(&jobs(1), &Setup { contention: -0.1, ..slow }).is_err());
-    assert!(simulate(&jobs(1), &Setup { contention: f64::NAN, ..slow }).is_err());
-}
-
-#[test]
-fn contention_is_how_much_longer_jobs_computed_beside_others() {
-    close(contention(100.0, 130.0), 0.3);
-    close(contention(100.0, 90.0), 0.0);
-    close(contention(0.0, 0.0), 0.0);
-    close(contention(0.001, 100.0), CONTENTION_MAX);
 }

@@ -1,6 +1,6 @@
 //! `forebay bench`: the workloads of the published studies, on any storage.
 
-mod clean;
+pub(super) mod clean;
 mod compare;
 mod display;
 mod grid;
@@ -8,9 +8,10 @@ mod launcher;
 mod list;
 mod mounts;
 mod report;
-mod result;
+pub(super) mod result;
 mod run;
 mod show;
+pub(super) mod watch;
 mod workload;
 
 use std::process::ExitCode;

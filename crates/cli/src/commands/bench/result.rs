@@ -3,9 +3,10 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use forebay_analytics::dataset::format_datetime;
-use forebay_base::Timestamp;
+use forebay_base::time::SystemClock;
+use forebay_base::{Clock as _, Timestamp};
 use forebay_study::compare::Comparison;
 use forebay_study::record::Record;
 use forebay_study::summary::Summary;
@@ -16,6 +17,19 @@ use forebay_study::{csv, report};
 const TABLES: &str = "tables";
 /// Columns where there is no terminal.
 const WIDTH_DEFAULT: usize = 120;
+
+/// The folder of a result, `NAME-TIME` by default, and whether it was made here.
+pub fn folder(out: Option<&Path>, name: &str) -> Result<(PathBuf, bool)> {
+    let default = || PathBuf::from(format!("{name}-{}", stamp(SystemClock.now())));
+    let out = out.map_or_else(default, Path::to_owned);
+    if out.join(Record::FILE).exists() {
+        bail!("{} already holds a result; name another folder with --out", out.display());
+    }
+    let made = !out.exists();
+    std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+    // Jobs run with the folders they were given, whatever theirs is.
+    Ok((out.canonicalize()?, made))
+}
 
 /// Writes record, tables and page into `out`; returns where the page is.
 pub fn write(record: &Record, out: &Path) -> Result<PathBuf> {

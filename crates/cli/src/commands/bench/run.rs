@@ -3,28 +3,23 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, bail};
-use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
 use forebay_process::Accounting;
 use forebay_study::record::{Record, State};
 use forebay_study::run::{
-    self as study, Areas, Caches, Launcher, Leftovers, Observer, Order, Progress, Slots,
+    self as study, Areas, Caches, Launcher, Leftovers, Observer as _, Order, Slots,
 };
 use forebay_study::{Error, fullstimer};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::display::Display;
 use super::grid::GridArguments;
 use super::mounts::ThroughMounts;
 use super::result::{self, Shown};
+use super::watch::{INTERRUPTED, Watch};
 use super::workload::WorkloadArguments;
 use crate::commands::step::install_engines;
 
-/// Exit code after a signal that ended the run: 128 and SIGINT's number, as shells have it.
-const INTERRUPTED: u8 = 130;
 /// Exit code if jobs failed.
 const FAILED: u8 = 1;
 
@@ -116,7 +111,7 @@ impl Run {
         let inputs = plan.inputs.iter().flat_map(|input| &input.program.steps);
         let jobs = plan.stages.iter().flat_map(|stage| &stage.jobs);
         install_engines(inputs.chain(jobs.flat_map(|job| &job.program.steps)))?;
-        let (out, made) = self.out_folder(&mix.name)?;
+        let (out, made) = result::folder(self.out.as_deref(), &format!("bench-{}", mix.name))?;
         let clock: Arc<dyn forebay_base::Clock> = Arc::new(SystemClock);
         let mut launcher: Box<dyn Launcher> = match target {
             Some(target) => Box::new(self.grid.launcher(target, &mix.name, Arc::clone(&clock))?),
@@ -144,7 +139,7 @@ impl Run {
         };
         let mut watch = Watch::start()?;
         let ran = study::run(&order, &mut *launcher, &mut watch);
-        watch.display.end();
+        watch.end();
         let record = match ran {
             Ok(record) => record,
             Err(error) => {
@@ -187,22 +182,6 @@ impl Run {
         }
         Ok(subjects)
     }
-
-    /// The folder of the result, and whether it was made here.
-    fn out_folder(&self, workload: &str) -> Result<(PathBuf, bool)> {
-        let out = self.out.clone().unwrap_or_else(|| {
-            let stamp = result::stamp(SystemClock.now());
-            PathBuf::from(format!("bench-{workload}-{stamp}"))
-        });
-        if out.join(Record::FILE).exists() {
-            bail!("{} already holds a result; name another folder with --out", out.display());
-        }
-        let made = !out.exists();
-        std::fs::create_dir_all(&out)
-            .with_context(|| format!("cannot create {}", out.display()))?;
-        // Jobs run with the folders they were given, whatever theirs is.
-        Ok((out.canonicalize()?, made))
-    }
 }
 
 fn label(path: &Path) -> String {
@@ -218,31 +197,5 @@ fn exit_code(record: &Record, watch: &Watch) -> ExitCode {
         (_, Some(_)) => ExitCode::from(INTERRUPTED),
         (State::Complete, None) => ExitCode::SUCCESS,
         (State::Partial { .. }, None) => ExitCode::from(FAILED),
-    }
-}
-
-/// Shows what is going on, and ends it at a signal.
-struct Watch {
-    signal: Arc<AtomicBool>,
-    display: Display,
-}
-
-impl Watch {
-    fn start() -> Result<Watch> {
-        let signal = Arc::new(AtomicBool::new(false));
-        for number in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(number, Arc::clone(&signal))?;
-        }
-        Ok(Watch { signal, display: Display::new() })
-    }
-}
-
-impl Observer for Watch {
-    fn progress(&mut self, progress: Progress) {
-        self.display.show(&progress);
-    }
-
-    fn interrupted(&self) -> Option<String> {
-        self.signal.load(Ordering::SeqCst).then(|| "interrupted".to_owned())
     }
 }

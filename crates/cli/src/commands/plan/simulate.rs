@@ -10,8 +10,7 @@ use forebay_advisor::plan::simulation::{
 };
 use forebay_study::record::{Record, Stage};
 
-use super::accuracy;
-use super::recorded::{self, Checked, Model};
+use super::recorded::{self, Checked};
 use crate::output::{Table, put_json, put_text};
 
 /// Predict how recorded jobs would run on more machines, or with other cores, slots or storage.
@@ -87,8 +86,7 @@ impl SimulateCommand {
         let storage = self.storage(recorded::storage_limit(run))?;
         let cores = self.cores.unwrap_or_else(|| f64::from(record.machine.cpus.max(1)));
         if let Some(other) = &self.check {
-            let model = Model::of(&stage.jobs, cores, storage);
-            let checked = recorded::check(&model, &read(other)?)
+            let checked = recorded::check(stage, &read(other)?, cores, storage)
                 .with_context(|| other.display().to_string())?;
             return self.show_check(stage, &checked);
         }
@@ -139,7 +137,6 @@ impl SimulateCommand {
             machine_cores: cores,
             concurrent: self.concurrent.unwrap_or(stage.concurrent),
             storage,
-            contention: 0.0,
         };
         let prediction = simulate(&jobs, &setup)?;
         Ok(Row {
@@ -203,7 +200,32 @@ impl SimulateCommand {
             put_json(&serde_json::json!({ "stage": stage.name, "checked": checked }))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let table = accuracy::table(checked);
+        let mut table = Table::new(&[
+            "stage",
+            "nodes",
+            "at once",
+            "jobs",
+            "measured s",
+            "predicted s",
+            "error",
+            "real s measured",
+            "real s predicted",
+            "error",
+        ]);
+        for one in checked {
+            table.row(vec![
+                one.stage.clone(),
+                one.nodes.to_string(),
+                one.concurrent.to_string(),
+                one.jobs.to_string(),
+                shown(one.measured_seconds),
+                shown(one.predicted_seconds),
+                signed_percent(one.error()),
+                shown(one.measured_real_seconds),
+                shown(one.predicted_real_seconds),
+                signed_percent(one.real_error()),
+            ]);
+        }
         put_text(&format!("Predicted from stage {:?}\n\n{}", stage.name, table.render()))?;
         Ok(ExitCode::SUCCESS)
     }
@@ -228,4 +250,8 @@ fn bound(prediction: &Prediction) -> &'static str {
 
 fn percent(part: f64) -> String {
     format!("{:.0} %", part * 100.0)
+}
+
+pub fn signed_percent(part: f64) -> String {
+    format!("{:+.0} %", part * 100.0)
 }

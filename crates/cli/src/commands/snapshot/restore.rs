@@ -69,7 +69,7 @@ pub fn run(order: &Order) -> Result<ExitCode> {
         match &order.to {
             // Its name alone; the contents, if it is the top of the fileset.
             Some(_) => {
-                restoration.restore(inside, inside.file_name().map_or(Path::new(""), Path::new))
+                restoration.restore(inside, inside.file_name().map_or(Path::new(""), Path::new));
             }
             None => restoration.restore_in_place(inside),
         }
