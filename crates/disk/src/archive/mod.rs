@@ -2,7 +2,7 @@
 //!
 //! Objects are written once, from their beginning to their end, published, and read; nobody changes one. Published means
 //! that the store has the whole object. [`Object::sync`] of the handle that wrote it proves that: it reads the
-//! object back and compares it with what was written. The packed form is in [`format`], the stores behind it in [`bucket`].
+//! object back and compares it with what was written. The packed form is in `format.rs`, the stores behind it in `bucket.rs`.
 //!
 //! [`Disk::open`] refuses with [`DiskError::Archived`]: programs use a file only after a local copy was made of its object,
 //! which [`Disk::read_archived`] reads. So nothing of this costs a file that lies on another disk anything.

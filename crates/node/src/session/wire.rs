@@ -2,7 +2,7 @@
 //!
 //! A frame is written by the thread that sends it as far as the kernel takes it at once; what is left is written by a thread
 //! of the connection. So nobody waits for a slow receiver here: how much can be left is bounded by the windows of the
-//! session. Who reads, decrypts, and hands frames to the [`Sink`]: [`receiving`].
+//! session. Who reads, decrypts, and hands frames to the [`Sink`]: `receiving.rs`.
 
 mod receiving;
 
