@@ -1,7 +1,7 @@
 //! The process that keeps a controller or a relay running: starts it again when it was killed or could not go on.
 //!
 //! It decides nothing and holds no state but its lock. A daemon that ends in order (exit code 0) is not started
-//! again, and neither is one that never answered: whoever started the grid is told why. Starts that follow a
+//! again, and neither is one that exits before it has ever answered: whoever started the grid is told why. Starts that follow a
 //! failure are spaced by pauses that double up to `PAUSE_MAX`, and end after `FAILURES_MAX` failures in a row.
 
 use std::path::{Path, PathBuf};
@@ -111,7 +111,9 @@ pub fn keep(home: &GridHome, root: &Path, mut kept: Kept, monitors: &Monitors) -
         let mut child = child.with_context(|| format!("the {name} cannot be started"))?;
         kept = kept.again();
         let (status, is_told) = watch((home, kept), &mut child, &mut signals, &mut has_answered)?;
-        if status.success() || is_told || !has_answered {
+        // One that was killed did not find that it cannot begin; that it had answered may not have been seen here yet.
+        let cannot_begin = !has_answered && status.code().is_some();
+        if status.success() || is_told || cannot_begin {
             return Ok(ExitCode::from(
                 status.code().and_then(|code| code.try_into().ok()).unwrap_or(1),
             ));
