@@ -323,7 +323,7 @@ impl Namespace {
                 let tell_it = move || tell_one(*node, &**channel);
                 let thread = std::thread::Builder::new().name("disks".to_owned());
                 if let Err(error) = thread.spawn_scoped(scope, tell_it) {
-                    tracing::debug!(%node, %error, "a node is told of a change of disks later");
+                    tracing::debug!(%node, %error, "a node learns of a change of disks later");
                 }
             }
         });

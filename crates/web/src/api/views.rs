@@ -112,7 +112,7 @@ answers! {
         home: Option<String>,
     }
 
-    /// Slots of hosts that are set aside for some users for a time.
+    /// Slots of hosts that are reserved for some users for a time.
     Reservation {
         /// Name, which jobs give.
         name: String,
