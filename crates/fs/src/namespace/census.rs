@@ -23,11 +23,6 @@ use crate::remote::wire::encode;
 /// What was counted of archives, by their disks.
 type Archives = BTreeMap<DiskId, ArchiveCensus>;
 
-/// Those of a cluster.
-fn no_archives() -> Archives {
-    Archives::new()
-}
-
 /// Why a native fileset is not counted.
 const NATIVE: &str = "a native fileset is a directory of its disk, whose files are not known here";
 
@@ -94,7 +89,7 @@ impl Namespace {
             let counted = match membership.whose(id) {
                 Whose::Here(_) => {
                     let own = self.partition_to_count(id);
-                    own.and_then(|own| own.census(clock.now(), &mut no_archives())).map(Some)
+                    own.and_then(|own| own.census(clock.now(), &mut Archives::new())).map(Some)
                 }
                 Whose::There(node, channel) => {
                     match membership.remote_owner(id, node, channel, clock) {
@@ -162,7 +157,7 @@ impl Namespace {
         std::thread::Builder::new()
             .name("census".to_owned())
             .spawn(move || {
-                let result = partition.census(now, &mut no_archives());
+                let result = partition.census(now, &mut Archives::new());
                 if let Some(known) = shared.lock().get_mut(&id) {
                     known.result = Some(result);
                 }

@@ -92,23 +92,12 @@ impl Partition {
         };
         let found = self.shared.objects.observe(new.at.disk, new.object.attributes())?;
         let mut state = inode.lock();
-        let allocated = state.allocated_bytes;
-        let now = self.now();
-        let Some(file) = state.file_mut() else { return Ok(Moved::Gone) };
-        if file.object != Some(resting.old.at) {
+        if state.file().and_then(|file| file.object) != Some(resting.old.at) {
             return Ok(Moved::Gone);
         }
-        let mut writes = self.writes.lock();
-        let dropped = self.drop_object(&mut writes, file, allocated);
-        file.object = Some(new.at);
-        file.see(found);
-        file.settle();
-        state.allocated_bytes = found.allocated_bytes;
         // Policies do not move it back at once.
-        state.accessed = state.accessed.max(now);
-        self.put_inode(&mut writes, ino, &mut state);
-        drop(writes);
-        dropped.into_iter().for_each(|live| self.shared.objects.drop_handle(live));
+        state.accessed = state.accessed.max(self.now());
+        self.exchange_object(ino, &mut state, new, found);
         Ok(Moved::Whole(resting.seen.size))
     }
 }

@@ -213,7 +213,6 @@ impl Partition {
         if !is_on(&state, old.at.disk) {
             return Ok(Moved::Gone);
         }
-        let allocated = state.allocated_bytes;
         let Some(file) = state.file_mut() else { return Ok(Moved::Gone) };
         if file.copy != *copy {
             return Ok(Moved::InUse);
@@ -228,16 +227,29 @@ impl Partition {
             return Ok(Moved::InUse);
         }
         let found = self.shared.objects.observe(new.at.disk, new.object.attributes())?;
+        self.exchange_object(ino, &mut state, new, found);
+        Ok(Moved::Whole(seen.size))
+    }
+
+    /// Has the record of a file turn to another object, which was `found` so. The former one goes after the commit.
+    pub(super) fn exchange_object(
+        &self,
+        ino: Ino,
+        state: &mut State,
+        new: &LiveObject,
+        found: ObjectAttributes,
+    ) {
+        let allocated = state.allocated_bytes;
+        let Some(file) = state.file_mut() else { return };
         let mut writes = self.writes.lock();
         let dropped = self.drop_object(&mut writes, file, allocated);
         file.object = Some(new.at);
         file.see(found);
         file.settle();
         state.allocated_bytes = found.allocated_bytes;
-        self.put_inode(&mut writes, ino, &mut state);
+        self.put_inode(&mut writes, ino, state);
         drop(writes);
         dropped.into_iter().for_each(|live| self.shared.objects.drop_handle(live));
-        Ok(Moved::Whole(seen.size))
     }
 
     /// Whether anybody has used a file since its copy was begun.
