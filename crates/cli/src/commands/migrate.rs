@@ -214,6 +214,18 @@ struct Left {
     reason: String,
 }
 
+/// Prints what became of the files: as JSON, or in words with those that were left.
+fn report(json: bool, all: &impl Serialize, summary: &str, left: &[Left]) -> Result<()> {
+    if json {
+        return put_json(all);
+    }
+    outln!("{summary}");
+    for file in left {
+        outln!("  {}: {}", file.path.display(), file.reason);
+    }
+    Ok(())
+}
+
 impl Moves {
     fn note(&mut self, file: Found, outcome: Migrated) {
         let reason = match outcome {
@@ -270,20 +282,14 @@ impl Migrate {
             Ok(())
         })?;
         let left = moves.count_left();
-        if self.json {
-            put_json(&moves)?;
-        } else {
-            outln!(
-                "moved {} files ({}) to pool {}; {} lay there already or have no bytes; {left} were left",
-                moves.moved,
-                bytes(moves.moved_bytes),
-                self.to,
-                moves.unchanged
-            );
-            for file in &moves.left {
-                outln!("  {}: {}", file.path.display(), file.reason);
-            }
-        }
+        let summary = format!(
+            "moved {} files ({}) to pool {}; {} lay there already or have no bytes; {left} were left",
+            moves.moved,
+            bytes(moves.moved_bytes),
+            self.to,
+            moves.unchanged
+        );
+        report(self.json, &moves, &summary, &moves.left)?;
         Ok(if left == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 }
@@ -323,20 +329,14 @@ impl Recall {
         })?;
         let total: u64 = wanted.iter().map(|file| file.bytes).sum();
         self.recall(&wanted, total, &mut all);
-        if self.json {
-            put_json(&all)?;
-        } else {
-            outln!(
-                "recalled {} files ({}); {} did not lie in an archive; {} could not be recalled",
-                all.recalled,
-                bytes(all.recalled_bytes),
-                all.unchanged,
-                all.failed
-            );
-            for file in &all.left {
-                outln!("  {}: {}", file.path.display(), file.reason);
-            }
-        }
+        let summary = format!(
+            "recalled {} files ({}); {} did not lie in an archive; {} could not be recalled",
+            all.recalled,
+            bytes(all.recalled_bytes),
+            all.unchanged,
+            all.failed
+        );
+        report(self.json, &all, &summary, &all.left)?;
         Ok(if all.failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 
