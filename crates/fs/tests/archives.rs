@@ -14,25 +14,13 @@ use forebay_disk::archive::ArchiveDisk;
 use forebay_disk::archive::memory::{Lie, MemoryBucket};
 use forebay_disk::directory::Label;
 use forebay_fs::fsck::{Archives, NamedDisk, Outcome, Repair};
-use forebay_fs::policy::{Accounts, Policy};
+use forebay_fs::policy::Policy;
 use forebay_fs::{
     FsError, Migrated, NewDisk, Parts, Result, SetAttributes, SetMode, SetTime, SetXattr,
 };
-use support::{READ, READ_WRITE, Rig, Shorthand as _, TRUNCATE, User, fsck_with};
+use support::{Nobody, READ, READ_WRITE, Rig, Shorthand as _, TRUNCATE, User, fsck_with};
 
 const COLD: &str = "cold";
-
-struct Nobody;
-
-impl Accounts for Nobody {
-    fn user(&self, _: &str) -> Option<u32> {
-        None
-    }
-
-    fn group(&self, _: &str) -> Option<u32> {
-        None
-    }
-}
 
 fn label() -> Label {
     Label { file_system: "file-system-one".to_owned(), disk: COLD.to_owned() }
@@ -143,6 +131,16 @@ fn archive(fs: &User, ino: Ino) {
     let outcome = fs.migrate_files("archive", &[ino]).unwrap();
     assert!(matches!(outcome[..], [Migrated::Moved { .. }]), "{outcome:?}");
     assert!(fs.place_of(ino).unwrap().is_archived);
+}
+
+/// With a file of the content "content", which lies in the archive.
+fn with_archived_file() -> (Cold, User, Ino) {
+    let cold = Cold::new();
+    let fs = cold.open();
+    let ino = fs.make_file(Ino::ROOT, "file");
+    fs.write_file(ino, 0, b"content");
+    archive(&fs, ino);
+    (cold, fs, ino)
 }
 
 fn refused<T: std::fmt::Debug>(outcome: Result<T>) -> String {
@@ -261,11 +259,7 @@ fn one_fetch_serves_all_who_wait() {
 
 #[test]
 fn an_archive_that_does_not_answer_gives_an_error_that_names_it_and_works_again_afterwards() {
-    let cold = Cold::new();
-    let fs = cold.open();
-    let ino = fs.make_file(Ino::ROOT, "file");
-    fs.write_file(ino, 0, b"content");
-    archive(&fs, ino);
+    let (cold, fs, ino) = with_archived_file();
     cold.bucket.set_away(true);
     let Err(FsError::Io(why)) = fs.open_file(ino, READ, support::ROOT) else {
         panic!("it was opened")
@@ -290,11 +284,7 @@ fn an_archive_that_does_not_answer_gives_an_error_that_names_it_and_works_again_
 
 #[test]
 fn what_is_removed_while_the_archive_does_not_answer_goes_with_a_later_mount() {
-    let cold = Cold::new();
-    let fs = cold.open();
-    let ino = fs.make_file(Ino::ROOT, "file");
-    fs.write_file(ino, 0, b"content");
-    archive(&fs, ino);
+    let (cold, fs, _) = with_archived_file();
     cold.bucket.set_away(true);
     fs.unlink(Ino::ROOT, b"file").unwrap();
     fs.close().unwrap();

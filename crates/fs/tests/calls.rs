@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use forebay_base::{DiskId, FailPoints, Ino, NodeId};
+use forebay_base::{FailPoints, Ino, NodeId};
 use forebay_disk::Disk;
 use forebay_disk::directory::{DirectoryDisk, Label};
-use forebay_fs::mkfs::{self, Identity};
-use forebay_fs::record::{DiskRecord, Placement};
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{FsError, Parts, Settings};
 use forebay_store::memory::MemoryStores;
 use parking_lot::Mutex;
-use support::{Kernel, Nodes, READ, READ_WRITE, Shorthand as _, SteppedTimes, User, WRITE};
+use support::{
+    Kernel, Nodes, READ, READ_WRITE, Shorthand as _, SteppedTimes, User, WRITE, new_stores,
+};
 
 const ONE: NodeId = NodeId(1);
 const TWO: NodeId = NodeId(2);
@@ -50,15 +50,7 @@ const fn cost(calls: u64) -> Cost {
 impl Site {
     fn new() -> Site {
         let clock = Arc::new(SteppedTimes::new(1_000_000));
-        let stores = Arc::new(MemoryStores::default());
-        let identity = Identity {
-            uuid: SITE.to_owned(),
-            hash_key: [7; 16],
-            disks: vec![DiskRecord::new(DiskId(0), "disk-1", "there")],
-            owner: (0, 0),
-            scratch: Placement::Direct,
-        };
-        mkfs::make(&*stores, &identity, &*clock).unwrap();
+        let stores = new_stores(SITE, "there", &*clock);
         let nodes = Nodes::with_owner(ONE);
         nodes.keep_disks_apart();
         let directories = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();

@@ -6,17 +6,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_base::{DiskId, FailPoints, FilesetId, Ino, NodeId};
+use forebay_base::{FailPoints, FilesetId, Ino, NodeId};
 use forebay_disk::Disk;
 use forebay_disk::memory::MemoryDisk;
-use forebay_fs::mkfs::{self, Identity};
-use forebay_fs::policy::{Accounts, Policy};
-use forebay_fs::record::{DEFAULT_POOL, DiskRecord, DiskUse, Durability, Placement};
+use forebay_fs::policy::Policy;
+use forebay_fs::record::{DEFAULT_POOL, DiskUse, Durability, Placement};
 use forebay_fs::reserve::Reserve;
 use forebay_fs::tasks::TaskState;
 use forebay_fs::{Access, Background, FsError, Namespace, NewDisk, NewFileset, Parts, Settings};
 use forebay_store::memory::MemoryStores;
-use support::{Nodes, READ, ROOT, Shorthand as _, SteppedTimes, WRITE};
+use support::{Nobody, Nodes, READ, ROOT, Shorthand as _, SteppedTimes, WRITE, new_stores};
 
 const ONE: NodeId = NodeId(1);
 const TWO: NodeId = NodeId(2);
@@ -24,19 +23,6 @@ const THREE: NodeId = NodeId(3);
 const DATA: FilesetId = FilesetId(1);
 /// Longer than anything takes here.
 const LIMIT: Duration = Duration::from_secs(120);
-
-/// Nobody has a name.
-struct Nobody;
-
-impl Accounts for Nobody {
-    fn user(&self, _: &str) -> Option<u32> {
-        None
-    }
-
-    fn group(&self, _: &str) -> Option<u32> {
-        None
-    }
-}
 
 /// Three nodes with a disk each, which others reach by way of them. The first owns the root, the second the fileset data.
 struct Site {
@@ -71,15 +57,7 @@ impl std::ops::Deref for Node {
 impl Site {
     fn new() -> Site {
         let clock = Arc::new(SteppedTimes::new(1_000_000));
-        let stores = Arc::new(MemoryStores::default());
-        let identity = Identity {
-            uuid: "whole".to_owned(),
-            hash_key: [7; 16],
-            disks: vec![DiskRecord::new(DiskId(0), "disk-1", "there")],
-            owner: (0, 0),
-            scratch: Placement::Direct,
-        };
-        mkfs::make(&*stores, &identity, &*clock).unwrap();
+        let stores = new_stores("whole", "there", &*clock);
         let nodes = Nodes::with_owner(ONE);
         nodes.keep_disks_apart();
         nodes.give(DATA, TWO, 5);

@@ -8,18 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_base::time::SystemClock;
-use forebay_base::{ClientId, Clock as _, DiskId, FailPoints, FilesetId, Ino, NodeId};
+use forebay_base::{ClientId, Clock as _, FailPoints, FilesetId, Ino, NodeId};
 use forebay_disk::memory::MemoryDisk;
 use forebay_fs::grants::recall_wait_max;
-use forebay_fs::mkfs::{self, Identity};
-use forebay_fs::record::{DiskRecord, Placement};
+use forebay_fs::record::Placement;
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{
     FsError, HandOver, Namespace, Parts, Replace, SetAttributes, SetMode, SetXattr, Settings,
 };
 use forebay_store::memory::MemoryStores;
 use support::{
-    Nodes, READ, READ_WRITE, ROOT, Shorthand as _, SteppedTimes, WRITE, directory, file,
+    Nodes, READ, READ_WRITE, ROOT, Shorthand as _, SteppedTimes, WRITE, directory, file, new_stores,
 };
 
 const ONE: NodeId = NodeId(1);
@@ -37,16 +36,7 @@ struct Site {
 impl Site {
     fn new() -> Site {
         let clock = Arc::new(SteppedTimes::new(1_000_000));
-        let stores = Arc::new(MemoryStores::default());
-        let record = DiskRecord::new(DiskId(0), "disk-1", "memory");
-        let identity = Identity {
-            uuid: "whole".to_owned(),
-            hash_key: [7; 16],
-            disks: vec![record],
-            owner: (0, 0),
-            scratch: Placement::Direct,
-        };
-        mkfs::make(&*stores, &identity, &*clock).unwrap();
+        let stores = new_stores("whole", "memory", &*clock);
         Site { stores, clock, nodes: Nodes::with_owner(ONE) }
     }
 

@@ -9,17 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_base::{DiskId, FailPoints, Ino, NodeId};
+use forebay_base::{FailPoints, Ino, NodeId};
 use forebay_disk::memory::MemoryDisk;
-use forebay_fs::mkfs::{self, Identity};
-use forebay_fs::record::{DiskRecord, Placement};
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{
     Attributes, FsError, KeepName, KernelCache, Namespace, Parts, Replace, SetAttributes, Settings,
 };
 use forebay_store::memory::MemoryStores;
 use parking_lot::{Condvar, Mutex};
-use support::{Nodes, ROOT, Shorthand as _, SteppedTimes, directory, file};
+use support::{Nodes, ROOT, Shorthand as _, SteppedTimes, directory, file, new_stores};
 
 const ONE: NodeId = NodeId(1);
 const TWO: NodeId = NodeId(2);
@@ -90,15 +88,7 @@ struct Mounted {
 impl Site {
     fn new() -> Site {
         let clock = Arc::new(SteppedTimes::new(1_000_000));
-        let stores = Arc::new(MemoryStores::default());
-        let identity = Identity {
-            uuid: "whole".to_owned(),
-            hash_key: [7; 16],
-            disks: vec![DiskRecord::new(DiskId(0), "disk-1", "memory")],
-            owner: (0, 0),
-            scratch: Placement::Direct,
-        };
-        mkfs::make(&*stores, &identity, &*clock).unwrap();
+        let stores = new_stores("whole", "memory", &*clock);
         Site { stores, clock, nodes: Nodes::with_owner(ONE) }
     }
 

@@ -7,17 +7,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay_base::time::StepClock;
-use forebay_base::{ClientId, DiskId, FailPoints, FilesetId, Ino, NodeId};
+use forebay_base::{ClientId, FailPoints, FilesetId, Ino, NodeId};
 use forebay_disk::directory::{DirectoryDisk, Label};
 use forebay_disk::memory::MemoryDisk;
 use forebay_disk::{Allocate, Disk, Sync};
-use forebay_fs::mkfs::{self, Identity};
-use forebay_fs::record::{DiskRecord, Placement};
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{FsError, HandOver, Namespace, Parts, SetAttributes, Settings};
 use forebay_store::memory::MemoryStores;
 use support::{
     Handle, Kernel, Nodes, READ, READ_WRITE, ROOT, Shorthand as _, TRUNCATE, User, WRITE, file,
+    new_stores,
 };
 
 const ONE: NodeId = NodeId(1);
@@ -39,16 +38,7 @@ struct Site {
 
 impl Site {
     fn over(disks: Vec<Arc<dyn Disk>>, clock: Arc<StepClock>) -> Site {
-        let stores = Arc::new(MemoryStores::default());
-        let record = DiskRecord::new(DiskId(0), "disk-1", "there");
-        let identity = Identity {
-            uuid: SITE.to_owned(),
-            hash_key: [7; 16],
-            disks: vec![record],
-            owner: (0, 0),
-            scratch: Placement::Direct,
-        };
-        mkfs::make(&*stores, &identity, &*clock).unwrap();
+        let stores = new_stores(SITE, "there", &*clock);
         let nodes = Nodes::with_owner(ONE);
         nodes.keep_disks_apart();
         let (in_memory, _directories) = (Vec::new(), Vec::new());

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay_base::{ClientId, DiskId, FailPoints, FilesetId, Ino, NodeId};
+use forebay_base::{ClientId, FailPoints, FilesetId, Ino, NodeId};
 use forebay_disk::Sync;
 use forebay_disk::memory::MemoryDisk;
 use forebay_fs::locks::{Kind, Range, Sort};
-use forebay_fs::mkfs::{self, Identity};
-use forebay_fs::record::{DiskRecord, Durability, Placement};
+use forebay_fs::record::{Durability, Placement};
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{
     FsError, HandOver, Interruption, KernelCache, LockRequest, Namespace, Parts, Replace,
@@ -23,7 +22,7 @@ use forebay_store::{Store, StoreError, Stores};
 use parking_lot::Mutex;
 use support::{
     Nodes, READ, READ_WRITE, ROOT, Shorthand as _, SteppedTimes, TRUNCATE, WRITE, Weather,
-    directory, file,
+    directory, file, new_stores,
 };
 
 const ONE: NodeId = NodeId(1);
@@ -42,16 +41,7 @@ impl Site {
     /// Node 1 owns everything that is given to nobody else. Its disk is the first.
     fn new() -> Site {
         let clock = Arc::new(SteppedTimes::new(1_000_000));
-        let stores = Arc::new(MemoryStores::default());
-        let record = DiskRecord::new(DiskId(0), "disk-1", "memory");
-        let identity = Identity {
-            uuid: "whole".to_owned(),
-            hash_key: [7; 16],
-            disks: vec![record],
-            owner: (0, 0),
-            scratch: Placement::Direct,
-        };
-        mkfs::make(&*stores, &identity, &*clock).unwrap();
+        let stores = new_stores("whole", "memory", &*clock);
         Site { stores, clock, nodes: Nodes::with_owner(ONE) }
     }
 

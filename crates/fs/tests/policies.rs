@@ -9,25 +9,12 @@ use forebay_base::{FailPoints, Ino};
 use forebay_disk::Disk;
 use forebay_disk::memory::MemoryDisk;
 use forebay_fs::fsck::{NamedDisk, Outcome, Repair};
-use forebay_fs::policy::{Accounts, Policy};
+use forebay_fs::policy::Policy;
 use forebay_fs::tasks::TaskState;
 use forebay_fs::{FsError, NewDisk, Parts, Result};
-use support::{READ, Rig, Shorthand as _, User, fsck_of};
+use support::{Nobody, READ, Rig, Shorthand as _, User, fsck_of};
 
 const SECOND: &str = "disk-two";
-
-/// Nobody has a name.
-struct Nobody;
-
-impl Accounts for Nobody {
-    fn user(&self, _: &str) -> Option<u32> {
-        None
-    }
-
-    fn group(&self, _: &str) -> Option<u32> {
-        None
-    }
-}
 
 fn policy(filter: &str) -> Policy {
     let rule = format!("[[migrate]]\nname = 'rule'\nfrom = 'default'\nto = 'archive'\n{filter}");

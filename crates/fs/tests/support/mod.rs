@@ -16,6 +16,7 @@ use forebay_disk::memory::MemoryDisk;
 use forebay_fs::fsck;
 use forebay_fs::key;
 use forebay_fs::mkfs::{self, Identity};
+use forebay_fs::policy::Accounts;
 use forebay_fs::record::{DiskRecord, InodeRecord, Kind, decode};
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{Caller, DirectoryItem, Namespace, New, NewDisk, Parts, Settings};
@@ -33,7 +34,20 @@ pub mod whole;
 
 pub use self::whole::WholeStores;
 pub use kernel::{Handle, Kernel, READ, READ_WRITE, TRUNCATE, User, WRITE};
-pub use nodes::{Nodes, SteppedTimes, Weather};
+pub use nodes::{Nodes, SteppedTimes, Weather, new_stores};
+
+/// Accounts for rules of policies: nobody has a name.
+pub struct Nobody;
+
+impl Accounts for Nobody {
+    fn user(&self, _: &str) -> Option<u32> {
+        None
+    }
+
+    fn group(&self, _: &str) -> Option<u32> {
+        None
+    }
+}
 
 /// The superuser.
 pub const ROOT: Caller = Caller { uid: 0, gid: 0 };

@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use forebay_base::channel::{CallError, Channel, Message, Service};
 use forebay_base::time::{StepClock, SystemClock};
-use forebay_base::{ClientId, Clock, Epoch, FilesetId, NodeId, Timestamp};
+use forebay_base::{ClientId, Clock, DiskId, Epoch, FilesetId, NodeId, Timestamp};
 use forebay_disk::Disk;
 use forebay_disk::remote::{DiskService, HANDLES_MAX, Life, Machine, RemoteDisk};
-use forebay_fs::record::DiskRecord;
+use forebay_fs::mkfs::{self, Identity};
+use forebay_fs::record::{DiskRecord, Placement};
 use forebay_fs::remote::CacheService;
 use forebay_fs::{Cluster, FilesService, Namespace, NewDisk, Parts, Whose};
+use forebay_store::memory::MemoryStores;
 use parking_lot::{Mutex, RwLock};
 
 /// A disk and the node that has it.
@@ -25,6 +27,20 @@ pub struct Weather {
     pub lost: u64,
     /// Calls are held up at random, up to so many microseconds.
     pub delay_us: u64,
+}
+
+/// Stores of an empty file system of several nodes. Its only disk so far is `disk-1`, at `location`.
+pub fn new_stores(uuid: &str, location: &str, clock: &dyn Clock) -> Arc<MemoryStores> {
+    let stores = Arc::new(MemoryStores::default());
+    let identity = Identity {
+        uuid: uuid.to_owned(),
+        hash_key: [7; 16],
+        disks: vec![DiskRecord::new(DiskId(0), "disk-1", location)],
+        owner: (0, 0),
+        scratch: Placement::Direct,
+    };
+    mkfs::make(&*stores, &identity, clock).unwrap();
+    stores
 }
 
 /// All nodes of a cluster.
