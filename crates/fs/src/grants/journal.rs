@@ -8,7 +8,7 @@ use forebay_base::Ino;
 use rustc_hash::FxHashMap;
 
 use crate::record::ObjectRef;
-use crate::remote::Request;
+use crate::remote::changes::Change;
 
 /// Changes that wait, at most: whoever makes one more reports them first.
 pub(crate) const JOURNAL_MAX: usize = 4096;
@@ -33,7 +33,7 @@ struct Made {
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     next: u64,
-    waiting: BTreeMap<Place, Request>,
+    waiting: BTreeMap<Place, Change>,
     /// Files that the owner does not know of.
     made: FxHashMap<Ino, Made>,
     /// Changes of the report that is under way.
@@ -59,7 +59,7 @@ impl Journal {
         Journal { next: first.max(1), ..Journal::default() }
     }
 
-    fn add(&mut self, change: Request) -> Place {
+    fn add(&mut self, change: Change) -> Place {
         let place = Place(self.next);
         self.next += 1;
         self.waiting.insert(place, change);
@@ -67,13 +67,13 @@ impl Journal {
     }
 
     /// A file was made, with an object on a disk of this node.
-    pub fn made(&mut self, ino: Ino, at: ObjectRef, create: Request) {
+    pub fn made(&mut self, ino: Ino, at: ObjectRef, create: Change) {
         let created = self.add(create);
         self.made.insert(ino, Made { at, created, closed: None, is_under_way: false });
     }
 
     /// The handle with which a file was made is closed. Whether that is reported with the file.
-    pub fn closed(&mut self, ino: Ino, close: Request) -> bool {
+    pub fn closed(&mut self, ino: Ino, close: Change) -> bool {
         if self.made.get(&ino).is_none_or(|made| made.closed.is_some()) {
             return false;
         }
@@ -85,7 +85,7 @@ impl Journal {
     }
 
     /// A file that nobody has open was removed.
-    pub fn removed(&mut self, ino: Ino, unlink: Request) -> Option<NeverKnown> {
+    pub fn removed(&mut self, ino: Ino, unlink: Change) -> Option<NeverKnown> {
         if let Some(made) = self.made.get(&ino).filter(|made| !made.is_under_way) {
             let at = made.at;
             self.waiting.remove(&made.created);
@@ -98,12 +98,12 @@ impl Journal {
     }
 
     /// The next changes to report.
-    pub fn take(&mut self) -> Vec<(Place, Request)> {
+    pub fn take(&mut self) -> Vec<(Place, Change)> {
         let mut taken = Vec::new();
         while taken.len() < CHANGES_AT_ONCE
             && let Some((place, change)) = self.waiting.pop_first()
         {
-            if let Some(made) = made_by(&change).and_then(|ino| self.made.get_mut(&ino)) {
+            if let Some(made) = change.made().and_then(|ino| self.made.get_mut(&ino)) {
                 made.is_under_way = true;
             }
             taken.push((place, change));
@@ -113,15 +113,15 @@ impl Journal {
     }
 
     /// These were reported.
-    pub fn reported(&mut self, changes: &[(Place, Request)]) {
+    pub fn reported(&mut self, changes: &[(Place, Change)]) {
         self.under_way = 0;
-        for ino in changes.iter().filter_map(|(_, change)| made_by(change)) {
+        for ino in changes.iter().filter_map(|(_, change)| change.made()) {
             self.made.remove(&ino);
         }
     }
 
     /// These may have been reported or not: they are reported again.
-    pub fn put_back(&mut self, changes: Vec<(Place, Request)>) {
+    pub fn put_back(&mut self, changes: Vec<(Place, Change)>) {
         self.under_way = 0;
         self.waiting.extend(changes);
     }
@@ -130,25 +130,9 @@ impl Journal {
     pub fn lose(&mut self) -> Vec<Ino> {
         let lost = std::mem::take(&mut self.waiting);
         self.made.clear();
-        let mut directories: Vec<Ino> = lost.values().filter_map(directory_of).collect();
+        let mut directories: Vec<Ino> = lost.values().filter_map(Change::directory).collect();
         directories.sort_unstable();
         directories.dedup();
         directories
-    }
-}
-
-/// The file that a change has made.
-pub(super) fn made_by(change: &Request) -> Option<Ino> {
-    match change {
-        Request::CreateFile { reported, .. } => reported.map(|reported| reported.ino),
-        _ => None,
-    }
-}
-
-/// The directory of which a change has changed a name.
-pub(super) fn directory_of(change: &Request) -> Option<Ino> {
-    match change {
-        Request::CreateFile { parent, .. } | Request::Unlink { parent, .. } => Some(*parent),
-        _ => None,
     }
 }

@@ -5,12 +5,13 @@
 
 use forebay_base::{FilesetId, Ino};
 
+use super::changes::{Change, ChangeAnswer, Outcome};
 use super::service::Work;
-use super::wire::{Answer, Reply, Request};
+use super::wire::Answer;
 use crate::attributes::Attributes;
 use crate::error::{FsError, Result};
-use crate::grants::{CHANGES_AT_ONCE, Granted, Item};
-use crate::record::Kind;
+use crate::grants::{CHANGES_AT_ONCE, Item};
+use crate::record::{Kind, ObjectRef};
 
 impl Work<'_> {
     /// Delegates a directory to the client that has just made it, unless files in it depend on more than that client knows.
@@ -51,7 +52,7 @@ impl Work<'_> {
         &self,
         fileset: FilesetId,
         term: u64,
-        changes: Vec<(u64, Request)>,
+        changes: Vec<(u64, Change)>,
     ) -> Result<Answer> {
         if changes.len() > CHANGES_AT_ONCE {
             return Err(FsError::Invalid);
@@ -63,44 +64,40 @@ impl Work<'_> {
         // A report that was given up may come late.
         let turn = granting.reports_of(self.client);
         let mut through = turn.lock();
-        let mut carry_out = |(number, change): (u64, Request)| {
-            let is_one = matches!(
-                change,
-                Request::CreateFile { reported: Some(_), .. }
-                    | Request::Unlink { .. }
-                    | Request::Close { .. }
-            );
-            if !is_one || change.target().fileset() != fileset {
-                return refused(FsError::Invalid);
+        let carry_out = |(number, change): (u64, Change)| {
+            if change.target().fileset() != fileset {
+                return ChangeAnswer::plain(Outcome::Refused(FsError::Invalid));
             }
             if number <= *through {
-                return self.again(&change);
+                return self.again(change);
             }
             if !granting.is_of_term(self.client, term) {
                 // What was delegated is with others by now.
-                return refused(FsError::Stale);
+                return ChangeAnswer::plain(Outcome::Refused(FsError::Stale));
             }
             *through = number;
-            self.part().answer(change)
+            ChangeAnswer::of(self.part().answer(change.request()))
         };
-        Ok(Answer::Journal(changes.into_iter().map(&mut carry_out).collect()))
+        Ok(Answer::Journal(changes.into_iter().map(carry_out).collect()))
     }
-}
 
-impl Work<'_> {
-    /// The answer to a change that was carried out before, without grants.
-    fn again(&self, change: &Request) -> Reply {
-        let answer = match change {
-            Request::CreateFile { parent, name, made, reported: Some(reported), .. } => {
-                let made = self.made_before((*parent, name), reported.ino, *made);
-                made.unwrap_or(Answer::Refused(FsError::Stale))
+    /// The answer to a change that was carried out before.
+    fn again(&self, change: Change) -> ChangeAnswer {
+        ChangeAnswer::plain(match change {
+            Change::Made { parent, name, made, reported, .. } => {
+                match self.object_of_made((parent, &name), reported.ino) {
+                    Some(at) => Outcome::Made { uses_object: at == Some(made.at) },
+                    None => Outcome::Refused(FsError::Stale),
+                }
             }
-            _ => Answer::Done,
-        };
-        Reply { answer, granted: Granted::default(), beside: None }
+            Change::Removed { .. } | Change::Closed { .. } => Outcome::Done,
+        })
     }
-}
 
-fn refused(why: FsError) -> Reply {
-    Reply { answer: Answer::Refused(why), granted: Granted::default(), beside: None }
+    /// Where the object of a file lies that has this name.
+    fn object_of_made(&self, (parent, name): (Ino, &[u8]), ino: Ino) -> Option<Option<ObjectRef>> {
+        let partition = self.partition(parent)?;
+        let named = partition.while_routed(|it| it.named(parent, name))?;
+        (named == Some(ino)).then(|| partition.object_of(ino))
+    }
 }

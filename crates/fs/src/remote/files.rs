@@ -18,6 +18,7 @@ use forebay_base::{DiskId, Ino, ObjectId};
 use forebay_cluster::Moment;
 
 use super::RemoteOwner;
+use super::changes::Change;
 use super::here::seen_when_made;
 use super::owner::{MadeHere, accepted, learn_made, not_kept, senseless};
 use super::wire::{Answer, NewInode, Reply, Request};
@@ -421,7 +422,7 @@ impl RemoteOwner {
     /// Closes a handle of a file that the owner does not know yet: it hears of both together.
     fn close_here(&self, ino: Ino, access: Access, left: Option<SeenObject>) -> bool {
         let _under_way = self.open_files.under_way();
-        let is_noted = self.kept.close_here(ino, Request::Close { ino, access, left });
+        let is_noted = self.kept.close_here(ino, Change::Closed { ino, access, left });
         if is_noted {
             self.open_files.closed(ino, access);
         }

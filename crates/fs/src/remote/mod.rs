@@ -47,6 +47,7 @@
 //! - [`Namespace::set_kernel_cache`](crate::Namespace::set_kernel_cache) once there is a mount.
 
 mod cache;
+pub(crate) mod changes;
 mod delegating;
 pub(crate) mod disk_orders;
 mod files;

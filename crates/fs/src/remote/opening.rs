@@ -67,26 +67,6 @@ impl Work<'_> {
         })
     }
 
-    /// The answer to a report that is repeated, because its first answer did not arrive.
-    pub(super) fn made_before(
-        &self,
-        (parent, name): (Ino, &[u8]),
-        ino: Ino,
-        made: Option<SeenObject>,
-    ) -> Option<Answer> {
-        let partition = self.partition(parent)?;
-        let find =
-            |it: &Partition| (it.named(parent, name) == Some(ino)).then(|| it.attributes(ino));
-        let attributes = partition.while_routed(find)??.ok()?;
-        let lies_at = partition.object_of(ino);
-        Some(Answer::Created {
-            attributes,
-            crash: self.fs.crash_of(parent.fileset()),
-            home: partition.home_of(ino),
-            uses_made: made.is_some_and(|made| lies_at == Some(made.at)),
-        })
-    }
-
     /// Grants the attributes of a file that the client has just made and alone may write: it sees itself how the object on its
     /// disk is. Whoever else opens the file for writing recalls them.
     fn grant_own(&mut self, ino: Ino, made: SeenObject) -> Option<Attributes> {

@@ -10,6 +10,7 @@ use forebay_disk::{Allocate, Seek, Sync};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::changes::{Change, ChangeAnswer};
 use super::disk_orders::{DiskAnswer, DiskOrder, HelpOrder, HelpReport};
 use crate::attributes::{Attributes, SetAttributes};
 use crate::clients::Handles;
@@ -315,7 +316,7 @@ pub(crate) enum Request {
     Journal {
         fileset: FilesetId,
         term: u64,
-        changes: Vec<(u64, Request)>,
+        changes: Vec<(u64, Change)>,
     },
 }
 
@@ -472,7 +473,7 @@ pub(crate) enum Answer {
         done: bool,
     },
     /// The answers to what was reported, in order.
-    Journal(Vec<Reply>),
+    Journal(Vec<ChangeAnswer>),
 }
 
 /// What is granted beside that of an answer: the directory in which a name was changed.

@@ -11,7 +11,7 @@ use forebay_cluster::grants::client::Ticket;
 
 use super::{Kept, State};
 use crate::attributes::{Attributes, KeepName};
-use crate::grants::journal::{NeverKnown, Place, directory_of, made_by};
+use crate::grants::journal::{NeverKnown, Place};
 use crate::grants::names::NAMES_MAX;
 use crate::grants::{Item, Looked};
 use crate::inode::{MODE_BITS, SET_GID, SET_UID};
@@ -19,8 +19,8 @@ use crate::object::SeenObject;
 use crate::ops::{Access, New, Reported};
 use crate::partition::Caller;
 use crate::record::Kind;
-use crate::remote::Request;
-use crate::remote::wire::{Answer, NewInode, Reply};
+use crate::remote::changes::{Change, ChangeAnswer};
+use crate::remote::wire::NewInode;
 
 /// A file that is to be made here.
 pub(crate) struct MakeHere<'a> {
@@ -40,11 +40,11 @@ pub(crate) struct Report {
     ticket: Ticket,
     /// The term in which the directories were delegated.
     pub term: u64,
-    changes: Vec<(Place, Request)>,
+    changes: Vec<(Place, Change)>,
 }
 
 impl Report {
-    pub fn changes(&self) -> Vec<(u64, Request)> {
+    pub fn changes(&self) -> Vec<(u64, Change)> {
         self.changes.iter().map(|(place, change)| (place.0, change.clone())).collect()
     }
 }
@@ -82,7 +82,7 @@ impl Kept {
         let attributes = make.attributes(&above)?;
         state.add_made(make, attributes);
         let was_empty = state.journal.is_empty();
-        state.journal.made(make.ino, make.made.at, make.request());
+        state.journal.made(make.ino, make.made.at, make.change());
         state.bound();
         drop(state);
         self.changed_here(make.parent, was_empty);
@@ -124,7 +124,7 @@ impl Kept {
             state.cost = state.cost.saturating_sub(cost);
         }
         let was_empty = state.journal.is_empty();
-        let unlink = Request::Unlink { parent, name: name.to_vec(), known: vec![ino] };
+        let unlink = Change::Removed { parent, name: name.to_vec(), ino };
         let removed = state.journal.removed(ino, unlink);
         drop(state);
         self.changed_here(parent, was_empty);
@@ -132,7 +132,7 @@ impl Kept {
     }
 
     /// A handle is closed. Whether the owner is told with the report of the file.
-    pub fn close_here(&self, ino: Ino, close: Request) -> bool {
+    pub fn close_here(&self, ino: Ino, close: Change) -> bool {
         self.has_delegations() && self.state.lock().journal.closed(ino, close)
     }
 
@@ -183,29 +183,28 @@ impl Kept {
         if state.term == report.term {
             state.journal.put_back(report.changes);
         } else {
-            let lost = report.changes.iter().filter_map(|(_, change)| directory_of(change));
+            let lost = report.changes.iter().filter_map(|(_, change)| change.directory());
             state.lost.extend(lost);
         }
     }
 
     /// A report was answered. Returns what is lost.
-    pub fn reported(&self, report: Report, replies: Vec<Reply>) -> Vec<Lost> {
+    pub fn reported(&self, report: Report, answers: Vec<ChangeAnswer>) -> Vec<Lost> {
         let mut state = self.state.lock();
         state.journal.reported(&report.changes);
         let mut lost = Vec::new();
         let mut files = Vec::new();
-        for ((_, change), reply) in report.changes.iter().zip(replies) {
-            let numbers = [reply.granted.entry, reply.granted.attributes];
-            let beside = reply.beside.map(|beside| beside.number);
-            state.heard.hear(numbers.into_iter().flatten().chain(beside));
-            let made = made_by(change);
-            let is_of_term = reply.granted.term == report.term && state.term == report.term;
-            let granted = reply.granted.attributes.filter(|_| is_of_term);
-            let failed = why_lost(change, &reply.answer);
-            if let Some(ino) = made {
-                files.push((Item::Attributes(ino), granted.filter(|_| failed.is_none())));
+        for ((_, change), answer) in report.changes.iter().zip(answers) {
+            let ChangeAnswer { granted, directory, .. } = &answer;
+            let numbers = [granted.entry, granted.attributes, *directory];
+            state.heard.hear(numbers.into_iter().flatten());
+            let is_of_term = granted.term == report.term && state.term == report.term;
+            let why = change.lost(&answer);
+            if let Some(ino) = change.made() {
+                let may_use = is_of_term && why.is_none();
+                files.push((Item::Attributes(ino), granted.attributes.filter(|_| may_use)));
             }
-            lost.extend(failed.map(|why| Lost { directory: directory_of(change), why }));
+            lost.extend(why.map(|why| Lost { directory: change.directory(), why }));
         }
         let gone = state.cache.reported(report.ticket, files);
         state.drop_values(&gone);
@@ -248,31 +247,16 @@ impl Kept {
     }
 }
 
-/// Why a change is lost, if it is.
-fn why_lost(change: &Request, answer: &Answer) -> Option<String> {
-    match (change, answer) {
-        (Request::CreateFile { .. }, Answer::Created { uses_made: true, .. })
-        | (Request::Unlink { .. }, Answer::Done)
-        | (Request::Close { .. }, _) => None,
-        // It was carried out before.
-        (Request::Unlink { .. }, Answer::Refused(crate::FsError::NotFound)) => None,
-        (_, Answer::Refused(error)) => Some(error.to_string()),
-        (_, Answer::NotMine) => Some("the fileset has another owner".to_owned()),
-        (Request::CreateFile { .. }, _) => Some("the owner did not take its object".to_owned()),
-        _ => Some("the owner gave an unexpected answer".to_owned()),
-    }
-}
-
 impl MakeHere<'_> {
-    fn request(&self) -> Request {
-        Request::CreateFile {
+    fn change(&self) -> Change {
+        Change::Made {
             parent: self.parent,
             name: self.name.to_vec(),
             new: NewInode::of(self.new),
             caller: self.caller,
             access: self.access,
-            made: Some(self.made),
-            reported: Some(Reported { ino: self.ino, time: self.time }),
+            made: self.made,
+            reported: Reported { ino: self.ino, time: self.time },
         }
     }
 
