@@ -221,7 +221,12 @@ impl RemoteOwner {
         if request.comes_after_reports() {
             self.report()?;
         }
-        self.exchange_now(request, payload)
+        let reply = self.exchange_now(request, payload)?;
+        if matches!(reply.0.answer, Answer::Refused(FsError::TooManyFiles(_))) {
+            // What is kept need not hold anything: the next request has room.
+            self.kept.let_go_of_retained();
+        }
+        Ok(reply)
     }
 
     pub(super) fn exchange_now(

@@ -3,6 +3,7 @@
 //! All that is kept of such a directory, its attributes and its names, may be used because nobody else is told of the directory before it
 //! is taken back. A file that was made here may be used until it was reported; from then on as the owner has granted it.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use forebay_base::{Ino, Timestamp};
@@ -15,7 +16,7 @@ use crate::grants::journal::{NeverKnown, Place};
 use crate::grants::names::NAMES_MAX;
 use crate::grants::{Item, Looked};
 use crate::inode::{MODE_BITS, SET_GID, SET_UID};
-use crate::object::SeenObject;
+use crate::object::{LiveObject, SeenObject};
 use crate::ops::{Access, New, Reported};
 use crate::partition::Caller;
 use crate::record::Kind;
@@ -29,14 +30,17 @@ pub(crate) struct MakeHere<'a> {
     pub new: New<'a>,
     pub caller: Caller,
     pub access: Access,
-    /// Its number, and its object.
+    /// Its number, and its object, as that was just made.
     pub ino: Ino,
+    pub live: &'a Arc<LiveObject>,
     pub made: SeenObject,
     pub time: Timestamp,
 }
 
 /// A report to the owner.
 pub(crate) struct Report {
+    /// Objects that must have their names before the owner hears of them.
+    pub objects: Vec<Arc<LiveObject>>,
     ticket: Ticket,
     /// The term in which the directories were delegated.
     pub term: u64,
@@ -82,7 +86,7 @@ impl Kept {
         let attributes = make.attributes(&above)?;
         state.add_made(make, attributes);
         let was_empty = state.journal.is_empty();
-        state.journal.made(make.ino, make.made.at, make.change());
+        state.journal.made(make.ino, make.live, make.change());
         state.bound();
         drop(state);
         self.changed_here(make.parent, was_empty);
@@ -131,6 +135,11 @@ impl Kept {
         Some(removed)
     }
 
+    /// The object of a file that the owner does not know of.
+    pub fn object_of(&self, ino: Ino) -> Option<Arc<LiveObject>> {
+        if self.has_delegations() { self.state.lock().journal.object_of(ino) } else { None }
+    }
+
     /// A handle is closed. Whether the owner is told with the report of the file.
     pub fn close_here(&self, ino: Ino, close: Change) -> bool {
         self.has_delegations() && self.state.lock().journal.closed(ino, close)
@@ -173,7 +182,9 @@ impl Kept {
             return None;
         }
         let ticket = state.cache.begin();
-        Some(Report { ticket, term: state.term, changes })
+        let made = changes.iter().filter_map(|(_, change)| change.made());
+        let objects = made.filter_map(|ino| state.journal.object_of(ino)).collect();
+        Some(Report { objects, ticket, term: state.term, changes })
     }
 
     /// A report has no answer: it is repeated.
