@@ -102,19 +102,31 @@ impl Journal {
         None
     }
 
-    /// The next changes to report.
-    pub fn take(&mut self) -> Vec<(Place, Change)> {
-        let mut taken = Vec::new();
+    /// The next changes to report, and files among them that were closed empty, and that nobody has open by what `is_open` says: the
+    /// owner does not hear of their objects.
+    pub fn take(&mut self, is_open: impl Fn(Ino) -> bool) -> (Vec<(Place, Change)>, Vec<Ino>) {
+        let (mut taken, mut emptied) = (Vec::new(), Vec::new());
         while taken.len() < CHANGES_AT_ONCE
-            && let Some((place, change)) = self.waiting.pop_first()
+            && let Some((place, mut change)) = self.waiting.pop_first()
         {
-            if let Some(made) = change.made().and_then(|ino| self.made.get_mut(&ino)) {
+            if let Some(ino) = change.made()
+                && let Some(made) = self.made.get_mut(&ino)
+            {
                 made.is_under_way = true;
+                let closed =
+                    made.closed.filter(|closed| self.waiting.get(closed).is_some_and(is_empty));
+                if let (Some(closed), Change::Made { opened, .. }) = (closed, &mut change)
+                    && !is_open(ino)
+                {
+                    *opened = None;
+                    self.waiting.remove(&closed);
+                    emptied.push(ino);
+                }
             }
             taken.push((place, change));
         }
         self.under_way = taken.len();
-        taken
+        (taken, emptied)
     }
 
     /// These were reported.
@@ -140,4 +152,9 @@ impl Journal {
         directories.dedup();
         directories
     }
+}
+
+/// Whether a file was closed empty, and nobody can write it.
+fn is_empty(change: &Change) -> bool {
+    matches!(change, Change::Closed { left: Some(left), .. } if left.attributes.size == 0 && !left.is_open)
 }

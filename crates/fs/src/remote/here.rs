@@ -115,7 +115,8 @@ impl RemoteOwner {
             return Ok(());
         }
         let _one_at_a_time = self.reporting.lock();
-        while let Some(report) = self.kept.take_report() {
+        while let Some(mut report) = self.kept.take_report(|ino| self.open_files.is_open(ino)) {
+            self.drop_unused(std::mem::take(&mut report.unused));
             if let Err(error) = self.publish(&report.objects) {
                 self.kept.not_reported(report);
                 return Err(error);
@@ -145,6 +146,12 @@ impl RemoteOwner {
         }
         self.note_broken();
         Ok(())
+    }
+
+    fn drop_unused(&self, objects: Vec<Arc<LiveObject>>) {
+        for live in objects {
+            self.give_up(Some(live));
+        }
     }
 
     /// Gives objects their names.

@@ -403,7 +403,8 @@ impl RemoteOwner {
     ) -> Result<Attributes> {
         let own = self.changing(&Touched::new_name(parent, name))?;
         let new = NewInode::of(new);
-        let request = Request::Create { parent, name: name.to_vec(), new, caller };
+        let reported = None;
+        let request = Request::Create { parent, name: name.to_vec(), new, caller, reported };
         let reply = self.changing_names(&[parent], || self.ask_for_reply(request))?;
         match reply.answer {
             Answer::Attributes(made) => {

@@ -41,6 +41,8 @@ pub(crate) struct MakeHere<'a> {
 pub(crate) struct Report {
     /// Objects that must have their names before the owner hears of them.
     pub objects: Vec<Arc<LiveObject>>,
+    /// Objects of files that are empty: nobody needs them.
+    pub unused: Vec<Arc<LiveObject>>,
     ticket: Ticket,
     /// The term in which the directories were delegated.
     pub term: u64,
@@ -175,16 +177,24 @@ impl Kept {
     }
 
     /// What is to be reported next.
-    pub fn take_report(&self) -> Option<Report> {
+    /// What is to be reported next. `is_open` says whether somebody here has a file open.
+    pub fn take_report(&self, is_open: impl Fn(Ino) -> bool) -> Option<Report> {
         let mut state = self.state.lock();
-        let changes = state.journal.take();
+        // Nobody opens a file by what is kept of it as long as the lock is held.
+        let (changes, emptied) = state.journal.take(is_open);
         if changes.is_empty() {
             return None;
         }
+        for ino in &emptied {
+            state.keep(*ino, 0, |kept| kept.home = None);
+        }
         let ticket = state.cache.begin();
-        let made = changes.iter().filter_map(|(_, change)| change.made());
-        let objects = made.filter_map(|ino| state.journal.object_of(ino)).collect();
-        Some(Report { objects, ticket, term: state.term, changes })
+        let object = |ino: Ino| state.journal.object_of(ino);
+        let unused = emptied.into_iter().filter_map(object).collect();
+        let opened = |change: &Change| matches!(change, Change::Made { opened: Some(_), .. });
+        let made = changes.iter().filter(|(_, change)| opened(change));
+        let objects = made.filter_map(|(_, change)| change.made().and_then(object)).collect();
+        Some(Report { objects, unused, ticket, term: state.term, changes })
     }
 
     /// A report has no answer: it is repeated.
@@ -265,9 +275,8 @@ impl MakeHere<'_> {
             name: self.name.to_vec(),
             new: NewInode::of(self.new),
             caller: self.caller,
-            access: self.access,
-            made: self.made,
             reported: Reported { ino: self.ino, time: self.time },
+            opened: Some((self.access, self.made)),
         }
     }
 
