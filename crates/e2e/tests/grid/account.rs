@@ -219,7 +219,7 @@ fn a_queue_has_a_log_of_each_step_and_each_job_written_beside_its_output() {
     assert_eq!(titles.len(), 4, "{log}");
     assert!(titles[0].starts_with("NOTE: STEP first (generate) used"), "{log}");
     assert!(titles[1].starts_with("NOTE: STEP second (summary) used"), "{log}");
-    assert!(titles[2].starts_with(&format!("NOTE: Job {job} ")), "{log}");
+    assert!(titles[2].starts_with(&format!("NOTE: Job {job}, start 1, on ")), "{log}");
     assert_eq!(titles[3], "NOTE: The job ended: exit value 0.");
     for (line, count) in
         [("real time", 3), ("Timestamp", 3), ("Step Count", 2), ("Page Reclaims", 3)]

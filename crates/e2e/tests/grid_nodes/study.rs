@@ -116,7 +116,7 @@ fn each_logical_node_of_a_study_is_a_host_and_each_host_is_measured() {
         for host in run["hosts"].as_array().expect("hosts") {
             let of_host = jobs.iter().filter(|job| job["host"] == host["host"]);
             let read: u64 = of_host.filter_map(|job| job["usage"]["read_bytes"].as_u64()).sum();
-            assert!(read > 16_000_000, "two jobs read the data set: {read}");
+            assert!(read > 15_000_000, "two jobs read the data set: {read}");
             assert_eq!(sum(&host["samples"], "file_read_bytes"), read, "{}", host["host"]);
             let watched = host["watched_seconds"].as_f64().expect("a number");
             assert!(watched >= 0.9 * run["seconds"].as_f64().expect("a number"), "{watched}");
@@ -127,8 +127,8 @@ fn each_logical_node_of_a_study_is_a_host_and_each_host_is_measured() {
     // The data set lies on the disk of n0: what n1 reads comes over its network, at least once.
     let of_run = |host: usize| &record["runs"][0]["hosts"][host]["samples"];
     let received = sum(of_run(1), "network_received_bytes");
-    assert!(received > 8_000_000, "n1 received {received}");
-    assert!(sum(of_run(0), "network_sent_bytes") > 8_000_000);
+    assert!(received > 7_000_000, "n1 received {received}");
+    assert!(sum(of_run(0), "network_sent_bytes") > 7_000_000);
 
     assert_eq!(summary["runs"][0]["hosts"][1]["host"], "n1");
     assert_eq!(summary["runs"][0]["hosts"][1]["jobs"], 2);

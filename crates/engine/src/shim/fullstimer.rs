@@ -63,10 +63,12 @@ fn text(task: &Task, exit: &Exit, usage: &Usage, unix_seconds: i64) -> String {
     let launch = &task.launch;
     let mut text = String::new();
     let at = jiff::Timestamp::from_second(unix_seconds).ok().map(|at| at.to_string());
-    let title = format!(
-        "Job {} ({}), start {}, on {} used",
-        launch.task, launch.spec.name, launch.attempt, task.host
-    );
+    let name = match launch.spec.name.as_str() {
+        "" => String::new(),
+        name => format!(" ({name})"),
+    };
+    let title =
+        format!("Job {}{name}, start {}, on {} used", launch.task, launch.attempt, task.host);
     Block::of(usage, at).write(&title, &mut text);
     text += &format!("\nNOTE: The job ended: {exit}.\n");
     text
