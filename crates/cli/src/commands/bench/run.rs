@@ -156,17 +156,22 @@ impl Run {
                 return Err(error);
             }
         };
-        let report = result::write(&record, &out)?;
+        self.show(&record, &out)?;
+        Ok(exit_code(&record, &watch))
+    }
+
+    /// Writes what is made of the record, and prints what was asked.
+    fn show(&self, record: &Record, out: &Path) -> Result<()> {
+        let report = result::write(record, out)?;
         if self.fullstimer {
-            fullstimer::write(&record, &out)?;
+            fullstimer::write(record, out)?;
         }
         let shown = match (self.json, self.brief) {
             (true, _) => Shown::Json,
             (false, true) => Shown::Verdict,
             (false, false) => Shown::Tables,
         };
-        result::show(&record, &report, shown)?;
-        Ok(exit_code(&record, &watch))
+        result::show(record, &report, shown)
     }
 
     /// Runs the jobs as processes of this machine.
