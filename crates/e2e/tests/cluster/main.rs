@@ -2,6 +2,7 @@
 
 mod cached;
 mod disks;
+mod doctor;
 mod etcd;
 mod faults;
 mod handover;

@@ -121,6 +121,9 @@ pub struct QueueConfig {
     /// Programs whose temporary files go to the work area of the job.
     #[serde(default)]
     pub spill: Vec<Spill>,
+    /// Whether what its jobs used is written beside their output, in the style of FULLSTIMER.
+    #[serde(default)]
+    pub fullstimer: bool,
     /// Options of `sbatch` for its jobs that run through Slurm, such as `--partition=long`.
     #[serde(default)]
     pub slurm: Vec<String>,
