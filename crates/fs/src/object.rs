@@ -228,6 +228,18 @@ impl Objects {
         }
     }
 
+    /// As [`Objects::take_fresh`], from stock and on one of these disks of this node; `None` if there is none in stock.
+    pub(crate) fn take_fresh_on(
+        &self,
+        disks: &[DiskId],
+        number: impl FnOnce() -> Result<ObjectId>,
+    ) -> Option<Arc<LiveObject>> {
+        let pool = self.disk(*disks.first()?).ok()?.pool();
+        self.want_pool(pool);
+        let live = self.stock.take(pool.place()).filter(|live| disks.contains(&live.at.disk))?;
+        number_fresh(live, number().ok()?).ok()
+    }
+
     /// Makes an object for the copy of one on the disk `from`, on one of the disks that `suit`: one of the node that has it
     /// already if possible, otherwise of this node, otherwise of any.
     ///
@@ -317,7 +329,7 @@ impl Objects {
         let of = self.disk(at.disk).ok()?;
         // As in `make_on`.
         let _about_to = of.hold();
-        if of.is_near || !of.takes_new() || !of.space.takes_objects() || !suits(of) {
+        if of.is_near || !suits(of) {
             return None;
         }
         let object = of.disk.made_at_home(at.id)?;
