@@ -211,7 +211,7 @@ fn jobs_are_chosen_by_state_and_options_that_would_hit_others_are_refused() {
     site.sh("bsub -J long 'sleep 600'").succeeds();
     site.wait_until_says("bjobs -noheader -o stat 1", "RUN");
     site.sh("bsub -H true && bsub 'exit 3' && bsub true").succeeds();
-    site.wait_until_says("bjobs -noheader -o stat 3 4 | tr '\n' ' '", "EXIT DONE");
+    site.wait_until_says("bjobs -a -noheader -o stat 3 4 | xargs", "EXIT DONE");
     for (line, code, reason) in [
         ("bkill -g /mine 0", 255, "a grid has no job groups"),
         ("bkill -app fast 0", 255, "application profile"),
@@ -223,7 +223,8 @@ fn jobs_are_chosen_by_state_and_options_that_would_hit_others_are_refused() {
         let refused = site.sh(line).expect_code(code);
         assert!(refused.stderr.contains(reason), "{line}: {}", refused.stderr);
     }
-    assert_eq!(site.says("bjobs -noheader -o 'jobid stat' | sort"), "1 RUN\n2 PSUSP\n");
+    let left = "bjobs -noheader -o 'jobid stat' | sort | xargs";
+    assert_eq!(site.says(left), "1 RUN 2 PSUSP\n");
     assert_eq!(site.says("bkill -stat susp 0"), "Job <2> is being terminated\n");
     assert_eq!(site.says("brequeue -d 0"), "Job <4> is being requeued\n");
     let none = site.sh("brequeue -d 1 3").expect_code(255);
