@@ -24,6 +24,7 @@ use crate::writeset::Removal;
 mod archived;
 mod disks;
 mod live;
+mod mapped;
 mod pressure;
 
 pub use disks::{DiskHealth, Disks, FsDisk};
@@ -317,10 +318,12 @@ impl Objects {
         let of = self.disk(at.disk).ok()?;
         // As in `make_on`.
         let _about_to = of.hold();
-        if of.is_near || !of.takes_new() || !of.space.takes_objects() || !suits(of) {
+        let is_own = of.is_near && !of.is_shared;
+        if is_own || !of.takes_new() || !of.space.takes_objects() || !suits(of) {
             return None;
         }
-        let object = of.disk.made_at_home(at.id)?;
+        let object =
+            if of.is_shared { of.disk.open(at.id).ok()? } else { of.disk.made_at_home(at.id)? };
         self.live_of((at, object), attributes, true).ok()
     }
 

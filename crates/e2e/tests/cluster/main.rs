@@ -11,6 +11,7 @@ mod native;
 mod near;
 mod operations;
 mod rounds;
+mod shared_disks;
 mod shared_file;
 mod stores;
 mod suites;
