@@ -229,6 +229,18 @@ impl Objects {
         }
     }
 
+    /// As [`Objects::take_fresh`], from stock and on one of these disks of this node; `None` if there is none in stock.
+    pub(crate) fn take_fresh_on(
+        &self,
+        disks: &[DiskId],
+        number: impl FnOnce() -> Result<ObjectId>,
+    ) -> Option<Arc<LiveObject>> {
+        let pool = self.disk(*disks.first()?).ok()?.pool();
+        self.want_pool(pool);
+        let live = self.stock.take(pool.place()).filter(|live| disks.contains(&live.at.disk))?;
+        number_fresh(live, number().ok()?).ok()
+    }
+
     /// Makes an object for the copy of one on the disk `from`, on one of the disks that `suit`: one of the node that has it
     /// already if possible, otherwise of this node, otherwise of any.
     ///
@@ -305,26 +317,6 @@ impl Objects {
                 self.adopt(at, object, true)
             },
         )
-    }
-
-    /// An object that the node of its disk has just made and named itself: `None` if new ones are not to lie there. A record must
-    /// refer to it soon.
-    pub(crate) fn take_made(
-        &self,
-        made: SeenObject,
-        suits: impl Fn(&FsDisk) -> bool,
-    ) -> Option<Arc<LiveObject>> {
-        let SeenObject { at, attributes, .. } = made;
-        let of = self.disk(at.disk).ok()?;
-        // As in `make_on`.
-        let _about_to = of.hold();
-        let is_own = of.is_near && !of.is_shared;
-        if is_own || !of.takes_new() || !of.space.takes_objects() || !suits(of) {
-            return None;
-        }
-        let object =
-            if of.is_shared { of.disk.open(at.id).ok()? } else { of.disk.made_at_home(at.id)? };
-        self.live_of((at, object), attributes, true).ok()
     }
 
     /// An object of a fileset that belongs to nothing may have been left.

@@ -5,12 +5,14 @@
 //! fcntl(2) are missing there). So every node remembers which objects its programs could have mapped for writing, and says
 //! so when it is asked, before a file is moved. It survives no crash: programs that a daemon has left behind are fenced.
 
+use std::sync::Arc;
+
 use forebay_base::{DiskId, ObjectId};
 use forebay_disk::DiskError;
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 
-use super::{FsDisk, LiveObject, Objects};
+use super::{FsDisk, LiveObject, Objects, SeenObject};
 use crate::record::ObjectRef;
 
 /// Objects that are remembered at first; when there are more, those that cannot be mapped any more are looked for.
@@ -70,6 +72,25 @@ impl Objects {
     /// Whether this node reaches a disk, and everybody else by way of it.
     pub(crate) fn is_own(&self, disk: DiskId) -> bool {
         self.disk(disk).is_ok_and(|disk| disk.is_near && !disk.is_shared)
+    }
+
+    /// An object that a node has just made and named itself, on a disk of its own or one that all reach: `None` if new ones are not
+    /// to lie there. A record must refer to it soon.
+    pub(crate) fn take_made(
+        &self,
+        made: SeenObject,
+        suits: impl Fn(&FsDisk) -> bool,
+    ) -> Option<Arc<LiveObject>> {
+        let SeenObject { at, attributes, .. } = made;
+        let of = self.disk(at.disk).ok()?;
+        // As in `make_on`.
+        let _about_to = of.hold();
+        if self.is_own(at.disk) || !suits(of) {
+            return None;
+        }
+        let object =
+            if of.is_shared { of.disk.open(at.id).ok()? } else { of.disk.made_at_home(at.id)? };
+        self.live_of((at, object), attributes, true).ok()
     }
 
     /// A program of this node has an object open for reading and writing on the direct path.

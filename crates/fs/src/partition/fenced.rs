@@ -135,7 +135,7 @@ impl Partition {
         mapped.insert((client, at.id));
         if mapped.len() > NAMED_MAX {
             mapped.clear();
-            self.fenced.below.fetch_max(self.object_numbers.next(), Ordering::AcqRel);
+            self.fence_all();
         }
     }
 
@@ -144,6 +144,13 @@ impl Partition {
         let mut mapped = self.fenced.mapped.lock();
         let mut objects = self.fenced.objects.lock();
         objects.extend(mapped.extract_if(|(by, _)| *by == client).map(|(_, id)| id));
+    }
+
+    /// Any object that was made so far may be written by a node that is none any more.
+    pub(crate) fn fence_all(&self) {
+        if self.shared.objects.has_shared() {
+            self.fenced.below.fetch_max(self.object_numbers.next(), Ordering::AcqRel);
+        }
     }
 
     /// What the store is to have when this owner leaves in order, if it has something else.
