@@ -12,6 +12,7 @@ mod native;
 mod near;
 mod operations;
 mod rounds;
+mod shared_disks;
 mod shared_file;
 mod stores;
 mod suites;

@@ -33,6 +33,7 @@ impl Partition {
     ) -> Result<Attributes> {
         if set.size.is_some() {
             self.part_from_snapshots(ino)?;
+            self.part_from_fenced(ino)?;
         }
         let inode = self.inode(ino)?;
         self.count(Operation::InodeUpdate);
