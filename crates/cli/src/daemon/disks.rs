@@ -14,6 +14,8 @@ use crate::home::disks;
 pub fn takes_long(ask: &Ask) -> bool {
     matches!(
         ask,
+        Ask::SetCopies { name, copies } => fs.set_fileset_copies(&name, copies)?,
+        Ask::Scrub { fileset } => return begun(fs, fs.scrub(fileset.as_deref())?),
         Ask::AddDisk { .. }
             | Ask::DrainDisk { .. }
             | Ask::Rebalance { .. }
@@ -30,6 +32,8 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::LabelDisk { .. }
             | Ask::UseDisk { .. }
             | Ask::SetPool { .. }
+            | Ask::SetCopies { .. }
+            | Ask::Scrub { .. }
             | Ask::Tasks
             | Ask::OrderTask { .. }
             | Ask::LookAtPolicy { .. }

@@ -18,7 +18,8 @@ use crate::error::{FsError, Result};
 use crate::key::{self, Key, Term};
 use crate::quota::{Holding, QuotaRecord};
 use crate::record::{
-    DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Record, Superblock, Usage, decode,
+    CopiesRecord, DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Record, Superblock, Usage,
+    decode,
 };
 use crate::recovery::read_superblock;
 use crate::snapshot::{KeptCopy, SnapshotRecord};
@@ -256,6 +257,7 @@ fn shown(range: &LostRange) -> String {
         Some(Key::Holding(subject)) => format!("what {subject} holds"),
         Some(Key::Snapshot(number)) => format!("snapshot {number}"),
         Some(Key::Kept(object, _)) => format!("the copy that snapshots keep of object {object}"),
+        Some(Key::Copies(object)) => format!("the copies of object {object}"),
         Some(Key::Superblock | Key::Term | Key::Usage) => "the superblock".to_owned(),
         None => key.map_or_else(
             || "the end".to_owned(),
@@ -347,6 +349,7 @@ impl Judge for Records {
             Some(Key::Holding(_)) => may_be::<Holding>(value),
             Some(Key::Snapshot(_)) => may_be::<SnapshotRecord>(value),
             Some(Key::Kept(..)) => may_be::<KeptCopy>(value),
+            Some(Key::Copies(_)) => may_be::<CopiesRecord>(value),
             Some(Key::Inode(_)) => may_be::<InodeRecord>(value),
             Some(Key::Entry(..)) => may_be::<EntryRecord>(value),
             Some(Key::Xattr(..)) => true,

@@ -151,6 +151,7 @@ impl Namespace {
             start("forgotten", Namespace::run_telling)?;
         }
         start("tasks", Namespace::run_tasks)?;
+        start("copies", Namespace::run_copies)?;
         start("filesets", |namespace| {
             if let Err(error) = namespace.sweep() {
                 tracing::warn!(%error, "the sweep after the crash did not finish");

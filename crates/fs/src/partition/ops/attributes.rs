@@ -33,7 +33,17 @@ impl Partition {
     ) -> Result<Attributes> {
         if set.size.is_some() {
             self.part_from_snapshots(ino)?;
+            return self.with_copies(ino, true, || self.set_attributes_now(ino, set, seen));
         }
+        self.set_attributes_now(ino, set, seen)
+    }
+
+    fn set_attributes_now(
+        &self,
+        ino: Ino,
+        set: SetAttributes,
+        seen: Option<SeenObject>,
+    ) -> Result<Attributes> {
         let inode = self.inode(ino)?;
         self.count(Operation::InodeUpdate);
         let (mut state, list) = match set.mode {
