@@ -315,6 +315,7 @@ fn files_go_on_when_a_disk_is_lost_and_are_copied_again() {
         fs.close().unwrap();
         drop(fs);
         let fs = array.open();
+        assert_holds(&fs, &files);
         fs.sweep().unwrap();
         copy_all(&fs);
         assert_have_copies(&array, &files, 1);
@@ -524,6 +525,7 @@ fn fsck_finds_missing_copies_and_has_them_made_again() {
     assert!(report.findings.iter().any(|it| it.damage == fsck::report::Damage::Copies));
     array.assert_clean_without(&[]);
     let fs = array.open();
+    assert_holds(&fs, &files);
     copy_all(&fs);
     assert_have_copies(&array, &files, 1);
     array.close(fs);
@@ -738,6 +740,9 @@ fn files_hold_what_was_acknowledged_whatever_disk_is_lost_at_whatever_moment() {
                         }
                     });
                     fs.sweep().unwrap();
+                    // Before the next one is lost.
+                    copy_all(&fs);
+                    known.values_mut().for_each(|of| of.may_be = vec![of.now.clone()]);
                 }
             }
             for (ino, of) in &known {

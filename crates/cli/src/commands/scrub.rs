@@ -12,7 +12,7 @@ use crate::control::Ask;
 ///
 /// Reads all files at rest of filesets with two or three copies (`forebay fileset set --copies`), whose checksums were taken when the copies
 /// were made. Damaged or missing bytes are made again from a sound copy; `forebay status` lists files of which no copy is
-/// sound. This is a task (`forebay tasks`), within its speed; files that programs have open are left out. Run it
+/// sound. This is a task (`forebay tasks`), within its speed; files that programs have open are skipped. Run it
 /// regularly, for example monthly.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:

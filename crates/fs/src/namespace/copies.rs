@@ -25,8 +25,8 @@ use crate::tasks::{Pace as TaskPace, Work};
 const CHUNK: usize = 1024;
 /// Files whose copies were replaced before the former ones are removed.
 const BATCH: usize = 256;
-/// How often it is looked whether there is something to copy.
-const LOOK: Duration = Duration::from_millis(200);
+/// The least time between two looks whether there is something to copy.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
 
 impl Namespace {
     /// Has each file of a fileset lie in so many failure groups, in the background.
@@ -35,6 +35,7 @@ impl Namespace {
     /// [`FsError::Refused`] in a cluster, for a native fileset, for a number that is not 1 to 3, or where the pool has fewer
     /// failure groups; what the store says.
     pub fn set_fileset_copies(&self, name: &str, copies: u8) -> Result<()> {
+        self.alone("a second copy of files")?;
         let _one_at_a_time = self.fileset_changes.lock();
         let fileset = self.fileset_named(name)?;
         let mut settings = fileset.settings();
@@ -56,6 +57,9 @@ impl Namespace {
         self.root()?.put_fileset(fileset.id, &record);
         self.commit_change()?;
         self.apply_at_owner(&fileset, &settings);
+        if settings.placement != Placement::Native {
+            self.open_fileset(fileset.id)?.copies().look_at_all();
+        }
         Ok(())
     }
 
@@ -102,8 +106,22 @@ impl Namespace {
 
     /// Has the copies of all files looked at: the disks have changed.
     pub(super) fn look_at_all_copies(&self) {
-        let in_use = self.partitions().into_iter().filter(|it| it.copies().is_in_use());
-        in_use.for_each(|partition| partition.copies().look_at_all());
+        if self.cluster.is_some() {
+            return;
+        }
+        // One that rests is opened for it.
+        for fileset in self.catalogue.list() {
+            let settings = fileset.settings();
+            if settings.copies < 2 {
+                continue;
+            }
+            match self.open_fileset(fileset.id) {
+                Ok(partition) => partition.copies().look_at_all(),
+                Err(error) => {
+                    tracing::warn!(fileset = settings.name, %error, "copies are not looked at");
+                }
+            }
+        }
     }
 
     // --- the thread ---
@@ -114,9 +132,10 @@ impl Namespace {
             return;
         }
         let interval = self.shared.settings.commit_interval;
+        self.look_at_all_copies();
         let mut last = self.shared.clock.instant();
         while !self.shared.bell.is_stopping() {
-            self.shared.bell.wait_for_stop(interval.min(LOOK));
+            self.shared.bell.wait_for_stop(interval.max(PAUSE_MIN));
             let now = self.shared.clock.instant();
             if now.saturating_duration_since(last) < interval {
                 continue;
@@ -141,9 +160,23 @@ impl Namespace {
         }
         self.look_for_failing_disks();
         let pace = TaskPace::default();
-        pace.set_speed(self.shared.settings.task_speed.0);
-        let goes_on = |bytes| {
-            if self.shared.bell.is_stopping() { Err(FsError::Busy) } else { pace.after(bytes) }
+        let speed = self.shared.settings.task_speed.0;
+        pace.set_speed(speed);
+        // In pieces of a second at most: nobody waits longer for the end.
+        let piece_max = if speed == 0 { u64::MAX } else { speed };
+        let goes_on = |bytes: u64| {
+            let mut left = bytes;
+            loop {
+                if self.shared.bell.is_stopping() {
+                    return Err(FsError::Busy);
+                }
+                let piece = left.min(piece_max);
+                pace.after(piece)?;
+                left -= piece;
+                if left == 0 {
+                    return Ok(());
+                }
+            }
         };
         let mut copied = 0;
         for partition in in_use() {

@@ -564,6 +564,7 @@ impl Namespace {
             )));
         }
         self.check_pool_of_files(pool)?;
+        self.check_copies(settings.copies, pool)?;
         pool.clone_into(&mut settings.pool);
         fileset.set_settings(settings.clone());
         self.apply_at_owner(&fileset, &settings);

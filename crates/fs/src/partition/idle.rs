@@ -31,6 +31,7 @@ impl Partition {
             })
         };
         self.gate.closed().is_none()
+            && !self.copies.has_work()
             && self.damage.files().is_empty()
             && self.cached().iter().all(is_closed)
     }

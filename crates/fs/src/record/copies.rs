@@ -1,6 +1,6 @@
 //! Copies of files as a store has them.
 
-use forebay_base::{Ino, Timestamp};
+use forebay_base::{Epoch, Ino, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{ObjectRef, Record};
@@ -23,6 +23,8 @@ pub struct CopiesRecord {
     pub changed: Timestamp,
     /// When they were made, or last found to be what the object is.
     pub made: Timestamp,
+    /// Epoch in which this was written: after a crash in it the object may have been written without this being marked.
+    pub epoch: Epoch,
     /// Somebody may have written to the object since.
     pub is_behind: bool,
     /// The copies, each in a failure group of its own.

@@ -105,9 +105,12 @@ impl Partition {
             )));
         }
         if is_short && let Some(record) = record.as_ref().filter(|_| is_same) {
-            // One on a disk that is not there counts again with it.
-            let others = record.copies.iter().filter(|at| !kept.contains(at)).copied();
-            let others: Vec<ObjectRef> = others.collect();
+            // One on a disk that is not there counts again with it, unless somebody has said that it is lost.
+            let may_come = |at: &&ObjectRef| {
+                let disk = self.shared.objects.disk(at.disk);
+                !kept.contains(at) && disk.is_ok_and(FsDisk::is_expected)
+            };
+            let others: Vec<ObjectRef> = record.copies.iter().filter(may_come).copied().collect();
             kept.extend(others.into_iter().take(wanted - kept.len() - made.copies.len()));
         }
         let bytes = seen.size.saturating_mul(made.copies.len() as u64);
@@ -137,7 +140,8 @@ impl Partition {
     ) -> CopiesRecord {
         let (size, modified) = (seen.size, seen.modified);
         let (changed, made) = (modified, self.now());
-        CopiesRecord { ino, size, modified, checksum, changed, made, is_behind: false, copies }
+        let (epoch, is_behind) = (self.epoch, false);
+        CopiesRecord { ino, size, modified, checksum, changed, made, epoch, is_behind, copies }
     }
 
     /// Whether an object holds what it held when its copies were made.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use forebay_base::{Ino, ObjectId, Timestamp};
+use forebay_base::{DiskId, Ino, ObjectId, Timestamp};
 use forebay_store::Store;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -118,6 +118,15 @@ impl Copies {
         std::mem::take(&mut *self.changed.lock())
     }
 
+    /// Whether something remains to be done.
+    pub fn has_work(&self) -> bool {
+        self.is_in_use()
+            && (self.look_due.load(Ordering::Acquire)
+                || !self.changed.lock().is_empty()
+                || !self.dropped.lock().is_empty()
+                || !self.replaced.lock().is_empty())
+    }
+
     /// Files that wait for copies, as far as is known, and why, if they wait for something.
     pub fn waiting(&self) -> (u64, Option<String>) {
         (self.changed.lock().len() as u64, self.shortage.lock().clone())
@@ -161,10 +170,13 @@ impl Partition {
         &self.copies
     }
 
-    /// The copies of an object.
+    /// The copies of an object. They are behind as well if a crash came since they were noted: that somebody writes to the
+    /// object is not committed before it is written.
     pub(crate) fn copies_of(&self, id: ObjectId) -> Result<Option<CopiesRecord>> {
-        let found = self.read_key(&key::copies(id))?;
-        found.map(|value| decode("copies", &value)).transpose()
+        let Some(value) = self.read_key(&key::copies(id))? else { return Ok(None) };
+        let mut record: CopiesRecord = decode("copies", &value)?;
+        record.is_behind |= record.epoch <= self.suspect_epoch;
+        Ok(Some(record))
     }
 
     /// All objects with copies, in order of their numbers from `from` on: about `most`, and where to go on.
@@ -333,6 +345,7 @@ impl Partition {
         let next = (!rest.is_empty()).then(|| CopiesRecord {
             copies: rest,
             is_behind: false,
+            epoch: self.epoch,
             ..record.clone()
         });
         let allocated = state.allocated_bytes;
@@ -457,6 +470,18 @@ impl Partition {
                 Ok(state.file().and_then(|file| file.object).filter(|_| state.nlink > 0))
             }
         }
+    }
+
+    /// The disks of the copies of a file, as it is now.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub(crate) fn disks_of_copies(&self, ino: Ino) -> Result<Vec<DiskId>> {
+        let Some(at) = self.object_of_stored(ino)?.filter(|_| self.copies.is_in_use()) else {
+            return Ok(Vec::new());
+        };
+        let record = self.copies_of(at.id)?.filter(|record| !record.is_behind);
+        Ok(record.iter().flat_map(|record| &record.copies).map(|at| at.disk).collect())
     }
 
     /// Whether a file has other copies than it is to have.
