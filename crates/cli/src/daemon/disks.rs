@@ -14,8 +14,6 @@ use crate::home::disks;
 pub fn takes_long(ask: &Ask) -> bool {
     matches!(
         ask,
-        Ask::SetCopies { name, copies } => fs.set_fileset_copies(&name, copies)?,
-        Ask::Scrub { fileset } => return begun(fs, fs.scrub(fileset.as_deref())?),
         Ask::AddDisk { .. }
             | Ask::DrainDisk { .. }
             | Ask::Rebalance { .. }
@@ -51,6 +49,8 @@ pub fn answer(fs: &Namespace, root: &Path, ask: Ask) -> Answer {
 fn carry_out(fs: &Namespace, root: &Path, ask: Ask) -> Result<Answer> {
     match ask {
         Ask::SetPool { name, pool } => fs.set_fileset_pool(&name, &pool)?,
+        Ask::SetCopies { name, copies } => fs.set_fileset_copies(&name, copies)?,
+        Ask::Scrub { fileset } => return begun(fs, fs.scrub(fileset.as_deref())?),
         Ask::AddDisk { directory, pool, group } => disks::add(fs, root, &directory, &pool, &group)?,
         Ask::LabelDisk { disk, pool, group } => {
             fs.label_disk(&disk, pool.as_deref(), group.as_deref())?;
