@@ -229,6 +229,18 @@ impl Objects {
         }
     }
 
+    /// As [`Objects::take_fresh`], from stock and on one of these disks of this node; `None` if there is none in stock.
+    pub(crate) fn take_fresh_on(
+        &self,
+        disks: &[DiskId],
+        number: impl FnOnce() -> Result<ObjectId>,
+    ) -> Option<Arc<LiveObject>> {
+        let pool = self.disk(*disks.first()?).ok()?.pool();
+        self.want_pool(pool);
+        let live = self.stock.take(pool.place()).filter(|live| disks.contains(&live.at.disk))?;
+        number_fresh(live, number().ok()?).ok()
+    }
+
     /// Makes an object for the copy of one on the disk `from`, on one of the disks that `suit`: one of the node that has it
     /// already if possible, otherwise of this node, otherwise of any.
     ///

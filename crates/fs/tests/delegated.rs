@@ -394,3 +394,37 @@ fn nobody_sees_a_directory_without_what_its_maker_has_done_in_it() {
         });
     }
 }
+
+#[test]
+fn objects_of_files_that_come_and_go_get_no_names() {
+    let site = Site::new();
+    let (one, two, three) = site.three();
+    let objects = two.fs.objects();
+    objects.start();
+    std::thread::scope(|scope| {
+        scope.spawn(|| objects.run_supply(64));
+        let own = own_directory(&two, "own");
+        let begun = std::time::Instant::now();
+        while objects.spare_count() < 32 && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::yield_now();
+        }
+        two.fs.sync_directory(own).unwrap();
+        let before = site.objects_on(TWO);
+        for number in 0..10 {
+            let name = format!("{number}");
+            let ino = put(&two, own, &name, b"for a moment");
+            assert_eq!(two.contents(ino), b"for a moment");
+            two.fs.unlink(own, name.as_bytes()).unwrap();
+            assert_eq!(site.objects_on(TWO), before);
+        }
+        put(&two, own, "stays", b"for longer");
+        two.fs.sync_directory(own).unwrap();
+        assert_eq!(site.objects_on(TWO), before + 1);
+        for user in [&three, &one] {
+            let own = user.fs.find(user.fs.fileset("data"), "own").unwrap();
+            let ino = user.fs.find(own, "stays").unwrap();
+            assert_eq!(user.contents(ino), b"for longer");
+        }
+        objects.stop();
+    });
+}

@@ -3,11 +3,12 @@
 //! Changes are reported in order, a part at a time. A file that is made and removed in between leaves nothing.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use forebay_base::Ino;
 use rustc_hash::FxHashMap;
 
-use crate::record::ObjectRef;
+use crate::object::LiveObject;
 use crate::remote::changes::Change;
 
 /// Changes that wait, at most: whoever makes one more reports them first.
@@ -20,9 +21,9 @@ pub(crate) const CHANGES_AT_ONCE: usize = 512;
 pub(crate) struct Place(pub u64);
 
 /// A file that was made here.
-#[derive(Debug)]
 struct Made {
-    at: ObjectRef,
+    /// Its object, which may have no name on the disk yet.
+    live: Arc<LiveObject>,
     created: Place,
     closed: Option<Place>,
     /// It is part of a report.
@@ -30,7 +31,7 @@ struct Made {
 }
 
 /// Changes that the owner does not know of.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Journal {
     next: u64,
     waiting: BTreeMap<Place, Change>,
@@ -40,9 +41,8 @@ pub(super) struct Journal {
     under_way: usize,
 }
 
-/// A file that was removed before the owner knew of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NeverKnown(pub ObjectRef);
+/// The object of a file that was removed before the owner knew of it.
+pub(crate) struct NeverKnown(pub Arc<LiveObject>);
 
 impl Journal {
     /// Whether the owner knows everything.
@@ -67,9 +67,14 @@ impl Journal {
     }
 
     /// A file was made, with an object on a disk of this node.
-    pub fn made(&mut self, ino: Ino, at: ObjectRef, create: Change) {
-        let created = self.add(create);
-        self.made.insert(ino, Made { at, created, closed: None, is_under_way: false });
+    pub fn made(&mut self, ino: Ino, live: &Arc<LiveObject>, create: Change) {
+        let (created, live) = (self.add(create), Arc::clone(live));
+        self.made.insert(ino, Made { live, created, closed: None, is_under_way: false });
+    }
+
+    /// The object of a file that the owner does not know of.
+    pub fn object_of(&self, ino: Ino) -> Option<Arc<LiveObject>> {
+        self.made.get(&ino).map(|made| Arc::clone(&made.live))
     }
 
     /// The handle with which a file was made is closed. Whether that is reported with the file.
@@ -86,30 +91,42 @@ impl Journal {
 
     /// A file that nobody has open was removed.
     pub fn removed(&mut self, ino: Ino, unlink: Change) -> Option<NeverKnown> {
-        if let Some(made) = self.made.get(&ino).filter(|made| !made.is_under_way) {
-            let at = made.at;
+        if self.made.get(&ino).is_some_and(|made| !made.is_under_way)
+            && let Some(made) = self.made.remove(&ino)
+        {
             self.waiting.remove(&made.created);
             made.closed.iter().for_each(|place| drop(self.waiting.remove(place)));
-            self.made.remove(&ino);
-            return Some(NeverKnown(at));
+            return Some(NeverKnown(made.live));
         }
         self.add(unlink);
         None
     }
 
-    /// The next changes to report.
-    pub fn take(&mut self) -> Vec<(Place, Change)> {
-        let mut taken = Vec::new();
+    /// The next changes to report, and files among them that were closed empty, and that nobody has open by what `is_open` says: the
+    /// owner does not hear of their objects.
+    pub fn take(&mut self, is_open: impl Fn(Ino) -> bool) -> (Vec<(Place, Change)>, Vec<Ino>) {
+        let (mut taken, mut emptied) = (Vec::new(), Vec::new());
         while taken.len() < CHANGES_AT_ONCE
-            && let Some((place, change)) = self.waiting.pop_first()
+            && let Some((place, mut change)) = self.waiting.pop_first()
         {
-            if let Some(made) = change.made().and_then(|ino| self.made.get_mut(&ino)) {
+            if let Some(ino) = change.made()
+                && let Some(made) = self.made.get_mut(&ino)
+            {
                 made.is_under_way = true;
+                let closed =
+                    made.closed.filter(|closed| self.waiting.get(closed).is_some_and(is_empty));
+                if let (Some(closed), Change::Made { opened, .. }) = (closed, &mut change)
+                    && !is_open(ino)
+                {
+                    *opened = None;
+                    self.waiting.remove(&closed);
+                    emptied.push(ino);
+                }
             }
             taken.push((place, change));
         }
         self.under_way = taken.len();
-        taken
+        (taken, emptied)
     }
 
     /// These were reported.
@@ -135,4 +152,9 @@ impl Journal {
         directories.dedup();
         directories
     }
+}
+
+/// Whether a file was closed empty, and nobody can write it.
+fn is_empty(change: &Change) -> bool {
+    matches!(change, Change::Closed { left: Some(left), .. } if left.attributes.size == 0 && !left.is_open)
 }

@@ -14,15 +14,14 @@ use crate::partition::Caller;
 /// One change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Change {
-    /// A file was made and opened, with an object of the reporting node.
+    /// A file was made, and opened with an object of the reporting node. Of one that was closed empty the owner need not know that.
     Made {
         parent: Ino,
         name: Vec<u8>,
         new: NewInode,
         caller: Caller,
-        access: Access,
-        made: SeenObject,
         reported: Reported,
+        opened: Option<(Access, SeenObject)>,
     },
     /// A file was removed.
     Removed { parent: Ino, name: Vec<u8>, ino: Ino },
@@ -34,9 +33,15 @@ impl Change {
     /// The request that does the same.
     pub fn request(self) -> Request {
         match self {
-            Change::Made { parent, name, new, caller, access, made, reported } => {
-                let (made, reported) = (Some(made), Some(reported));
-                Request::CreateFile { parent, name, new, caller, access, made, reported }
+            Change::Made { parent, name, new, caller, reported, opened } => {
+                let reported = Some(reported);
+                match opened {
+                    Some((access, made)) => {
+                        let made = Some(made);
+                        Request::CreateFile { parent, name, new, caller, access, made, reported }
+                    }
+                    None => Request::Create { parent, name, new, caller, reported },
+                }
             }
             Change::Removed { parent, name, ino } => {
                 Request::Unlink { parent, name, known: vec![ino] }
@@ -73,6 +78,7 @@ impl Change {
     pub fn lost(&self, answer: &ChangeAnswer) -> Option<String> {
         match (self, &answer.outcome) {
             (Change::Closed { .. }, _)
+            | (Change::Made { opened: None, .. }, Outcome::Done | Outcome::Made { .. })
             | (Change::Made { .. }, Outcome::Made { uses_object: true })
             | (Change::Removed { .. }, Outcome::Done) => None,
             (_, Outcome::Refused(error)) => Some(error.to_string()),

@@ -84,9 +84,10 @@ impl Work<'_> {
     /// The answer to a change that was carried out before.
     fn again(&self, change: Change) -> ChangeAnswer {
         ChangeAnswer::plain(match change {
-            Change::Made { parent, name, made, reported, .. } => {
+            Change::Made { parent, name, reported, opened, .. } => {
+                let made = opened.map(|(_, made)| made.at);
                 match self.object_of_made((parent, &name), reported.ino) {
-                    Some(at) => Outcome::Made { uses_object: at == Some(made.at) },
+                    Some(at) => Outcome::Made { uses_object: at == made },
                     None => Outcome::Refused(FsError::Stale),
                 }
             }

@@ -156,7 +156,7 @@ impl RemoteOwner {
             self.close_file(ino, access, None)?;
             return Ok(None);
         };
-        if let Some(home) = self.near.open(ino, place, lineage, None) {
+        if let Some(home) = self.near.open(ino, place, lineage, self.kept.object_of(ino)) {
             if self.open_files.lineage() == lineage {
                 let registration =
                     if home == Home::Here { self.near.registration(ino) } else { None };
@@ -303,6 +303,17 @@ impl RemoteOwner {
         made.ok()
     }
 
+    /// Takes an object for a new file from those that this node has in stock, without a name so far.
+    pub(super) fn take_fresh(&self) -> Option<Arc<LiveObject>> {
+        let shared = self.near.shared()?;
+        let disks = {
+            let mut numbers = self.numbers.lock();
+            self.fill(&mut numbers)?;
+            numbers.disks.clone()
+        };
+        shared.objects.take_fresh_on(&disks, || self.take_number().ok_or(FsError::NoSpace))
+    }
+
     fn take_number(&self) -> Option<ObjectId> {
         let mut numbers = self.numbers.lock();
         self.fill(&mut numbers)?;
@@ -363,9 +374,11 @@ impl RemoteOwner {
     /// Removes an object that no file refers to.
     pub(super) fn give_up(&self, live: Option<Arc<LiveObject>>) -> Option<Arc<LiveObject>> {
         if let (Some(live), Some(shared)) = (live, self.near.shared()) {
-            let at = live.at;
-            drop(live);
-            shared.objects.remove(crate::writeset::Removal { at, bytes: 0 });
+            let (at, is_published) = (live.at, live.is_published());
+            shared.objects.drop_handle(live);
+            if is_published {
+                shared.objects.remove(crate::writeset::Removal { at, bytes: 0 });
+            }
         }
         None
     }

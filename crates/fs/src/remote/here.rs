@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::RemoteOwner;
 use super::files::{CLOSE_LOOKS, CLOSE_PAUSE};
+use super::owner::not_kept;
 use super::wire::{Answer, Request};
 use crate::attributes::Attributes;
 use crate::error::{FsError, Result};
@@ -61,10 +62,10 @@ impl RemoteOwner {
         if !suits || !self.kept.may_make_here(parent, name) {
             return Ok(None);
         }
-        let Some((live, ino)) = self.make_object().zip(self.take_ino()) else { return Ok(None) };
-        let made = seen_when_made(&live);
-        let time = self.kept.time();
-        let make = MakeHere { parent, name, new, caller, access, ino, made, time };
+        let object = self.take_fresh().or_else(|| self.make_object());
+        let Some((live, ino)) = object.zip(self.take_ino()) else { return Ok(None) };
+        let (made, time) = (seen_when_made(&live), self.kept.time());
+        let make = MakeHere { parent, name, new, caller, access, ino, live: &live, made, time };
         self.open_files.unsynced().note(parent);
         let attributes = {
             // Whoever tells the next owner what is open must not do so in between.
@@ -79,7 +80,7 @@ impl RemoteOwner {
         self.open_files.unsynced().note(parent);
         let place = (live.at, Home::Here);
         let opened = self.opened(ino, access, (Some(place), Some(live)), lineage)?;
-        Ok(Some((attributes, opened)))
+        Ok(Some((not_kept(attributes), opened)))
     }
 
     /// Removes a file, in a directory that is delegated to this node. Whether it did: otherwise the owner is to do that.
@@ -99,8 +100,8 @@ impl RemoteOwner {
         let removed = self.kept.remove_here(parent, name, |ino| self.open_files.is_open(ino));
         let Some(removed) = removed else { return false };
         self.open_files.unsynced().note(parent);
-        if let (Some(NeverKnown(at)), Some(shared)) = (removed, self.near.shared()) {
-            shared.objects.remove(crate::writeset::Removal { at, bytes: 0 });
+        if let Some(NeverKnown(live)) = removed {
+            self.give_up(Some(live));
         }
         true
     }
@@ -114,7 +115,12 @@ impl RemoteOwner {
             return Ok(());
         }
         let _one_at_a_time = self.reporting.lock();
-        while let Some(report) = self.kept.take_report() {
+        while let Some(mut report) = self.kept.take_report(|ino| self.open_files.is_open(ino)) {
+            self.drop_unused(std::mem::take(&mut report.unused));
+            if let Err(error) = self.publish(&report.objects) {
+                self.kept.not_reported(report);
+                return Err(error);
+            }
             let (fileset, term) = (self.fileset, report.term);
             let changes = report.changes();
             let count = changes.len();
@@ -140,6 +146,18 @@ impl RemoteOwner {
         }
         self.note_broken();
         Ok(())
+    }
+
+    fn drop_unused(&self, objects: Vec<Arc<LiveObject>>) {
+        for live in objects {
+            self.give_up(Some(live));
+        }
+    }
+
+    /// Gives objects their names.
+    fn publish(&self, objects: &[Arc<LiveObject>]) -> Result<()> {
+        let Some(shared) = self.near.shared() else { return Ok(()) };
+        objects.iter().try_for_each(|live| shared.objects.publish(live))
     }
 
     /// Changes that the owner has refused: what their programs were told is not so.

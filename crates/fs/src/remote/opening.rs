@@ -13,9 +13,52 @@ use crate::object::SeenObject;
 use crate::ops::{Access, Closer, NodeOpener, Reported};
 use crate::owner::Owner;
 use crate::partition::{Caller, NumbersForNode, Partition};
-use crate::record::ObjectRef;
+use crate::record::{Kind, ObjectRef};
 
 impl Work<'_> {
+    /// Makes an inode at its owner; a file that the client has made already gets the number that it has there.
+    fn create_at(
+        &self,
+        owner: &Owner,
+        (parent, name): (Ino, &[u8]),
+        new: &NewInode,
+        caller: Caller,
+        reported: Option<Reported>,
+    ) -> Result<Attributes> {
+        match (owner, reported) {
+            (_, None) => owner.create(parent, name, new.as_new(), caller),
+            (Owner::Local(partition), Some(Reported { ino, .. }))
+                if self.reports && new.kind == Kind::File =>
+            {
+                partition.use_ino(ino, self.client)?;
+                partition.create_reported(parent, name, new.as_new(), caller, reported)
+            }
+            _ => Err(FsError::Invalid),
+        }
+    }
+
+    /// Makes an inode.
+    pub(super) fn create(
+        &mut self,
+        (parent, name): (Ino, &[u8]),
+        new: &NewInode,
+        caller: Caller,
+        reported: Option<Reported>,
+    ) -> Result<Answer> {
+        let touched = Touched::new_name(parent, name);
+        let made = self.change(parent, &touched, |work, owner| {
+            work.tell(work.create_at(owner, (parent, name), new, caller, reported)?)
+        })?;
+        if let Answer::Attributes(made) = made {
+            self.grant_new(parent, name, made.ino);
+            self.delegate(&made);
+            if reported.is_some() {
+                self.read_attributes(made.ino, |owner| owner.attributes(made.ino))?;
+            }
+        }
+        Ok(made)
+    }
+
     /// Makes a file and opens it; where that cannot be, there is no such file.
     pub(super) fn create_file(
         &mut self,
@@ -29,13 +72,7 @@ impl Work<'_> {
             NodeOpener { client: self.client, disks: &disks, made, reports: reported.is_some() };
         let touched = Touched::new_name(parent, name);
         let (attributes, home, uses_made) = self.change(parent, &touched, |work, owner| {
-            let attributes = match (owner, reported) {
-                (Owner::Local(partition), Some(Reported { ino, .. })) => {
-                    partition.use_ino(ino, work.client)?;
-                    partition.create_reported(parent, name, new.as_new(), caller, reported)?
-                }
-                _ => owner.create(parent, name, new.as_new(), caller)?,
-            };
+            let attributes = work.create_at(owner, (parent, name), new, caller, reported)?;
             let ino = attributes.ino;
             let opened = work.tell(attributes).and_then(|_| {
                 let opened = work.open_at(owner, ino, access, caller, by);

@@ -221,7 +221,12 @@ impl RemoteOwner {
         if request.comes_after_reports() {
             self.report()?;
         }
-        self.exchange_now(request, payload)
+        let reply = self.exchange_now(request, payload)?;
+        if matches!(reply.0.answer, Answer::Refused(FsError::TooManyFiles(_))) {
+            // What is kept need not hold anything: the next request has room.
+            self.kept.let_go_of_retained();
+        }
+        Ok(reply)
     }
 
     pub(super) fn exchange_now(
@@ -398,7 +403,8 @@ impl RemoteOwner {
     ) -> Result<Attributes> {
         let own = self.changing(&Touched::new_name(parent, name))?;
         let new = NewInode::of(new);
-        let request = Request::Create { parent, name: name.to_vec(), new, caller };
+        let reported = None;
+        let request = Request::Create { parent, name: name.to_vec(), new, caller, reported };
         let reply = self.changing_names(&[parent], || self.ask_for_reply(request))?;
         match reply.answer {
             Answer::Attributes(made) => {

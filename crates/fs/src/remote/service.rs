@@ -340,25 +340,14 @@ impl Work<'_> {
         match request {
             Request::Lookup { parent, name } => self.lookup(parent, &name),
             Request::LookAt { ino } => self.look_at(ino),
-            Request::Create { parent, name, new, caller } => {
+            Request::Create { parent, name, new, caller, reported } => {
                 check_name(&name)?;
                 self.changed_name(parent, &name);
-                let touched = Touched::new_name(parent, &name);
-                let made = self.tell_change(parent, &touched, |owner| {
-                    owner.create(parent, &name, new.as_new(), caller)
-                })?;
-                if let Answer::Attributes(made) = made {
-                    self.grant_new(parent, &name, made.ino);
-                    self.delegate(&made);
-                }
-                Ok(made)
+                self.create((parent, &name), &new, caller, reported)
             }
             Request::CreateFile { parent, name, new, caller, access, made, reported } => {
                 check_name(&name)?;
                 self.changed_name(parent, &name);
-                if reported.is_some() && !self.reports {
-                    return Err(FsError::Invalid);
-                }
                 self.create_file((parent, &name), &new, access, (caller, made, reported))
             }
             Request::CreateUnnamed { parent, new, caller } => {

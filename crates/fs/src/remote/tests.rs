@@ -79,7 +79,7 @@ fn requests() -> Vec<Request> {
     vec![
         Request::Lookup { parent: INO, name: name() },
         Request::LookAt { ino: INO },
-        Request::Create { parent: INO, name: name(), new: new(), caller: CALLER },
+        Request::Create { parent: INO, name: name(), new: new(), caller: CALLER, reported: None },
         Request::CreateUnnamed { parent: INO, new: new(), caller: CALLER },
         Request::Link { ino: INO, parent: INO, name: name() },
         Request::Unlink { parent: INO, name: name(), known: vec![INO] },
@@ -168,9 +168,20 @@ fn reported() -> Reported {
 fn changes() -> Vec<(u64, Change)> {
     let (parent, name, access, caller) = (INO, b"a name".to_vec(), ACCESS, CALLER);
     let new = NewInode { kind: Kind::File, mode: 0o644, umask: 0o22, rdev: 0, target: Vec::new() };
-    let (made, reported) = (seen(), reported());
+    let (opened, reported) = (Some((access, seen())), reported());
     vec![
-        (7, Change::Made { parent, name: name.clone(), new, caller, access, made, reported }),
+        (
+            6,
+            Change::Made {
+                parent,
+                name: name.clone(),
+                new: new.clone(),
+                caller,
+                reported,
+                opened: None,
+            },
+        ),
+        (7, Change::Made { parent, name: name.clone(), new, caller, reported, opened }),
         (8, Change::Closed { ino: INO, access, left: Some(seen()) }),
         (9, Change::Removed { parent, name, ino: INO }),
     ]

@@ -94,6 +94,8 @@ pub(crate) enum Request {
         name: Vec<u8>,
         new: NewInode,
         caller: Caller,
+        /// The asking node has made the file already, and reports it in a [`Request::Journal`].
+        reported: Option<Reported>,
     },
     CreateUnnamed {
         parent: Ino,

@@ -3,6 +3,7 @@
 //! All that is kept of such a directory, its attributes and its names, may be used because nobody else is told of the directory before it
 //! is taken back. A file that was made here may be used until it was reported; from then on as the owner has granted it.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use forebay_base::{Ino, Timestamp};
@@ -15,7 +16,7 @@ use crate::grants::journal::{NeverKnown, Place};
 use crate::grants::names::NAMES_MAX;
 use crate::grants::{Item, Looked};
 use crate::inode::{MODE_BITS, SET_GID, SET_UID};
-use crate::object::SeenObject;
+use crate::object::{LiveObject, SeenObject};
 use crate::ops::{Access, New, Reported};
 use crate::partition::Caller;
 use crate::record::Kind;
@@ -29,14 +30,19 @@ pub(crate) struct MakeHere<'a> {
     pub new: New<'a>,
     pub caller: Caller,
     pub access: Access,
-    /// Its number, and its object.
+    /// Its number, and its object, as that was just made.
     pub ino: Ino,
+    pub live: &'a Arc<LiveObject>,
     pub made: SeenObject,
     pub time: Timestamp,
 }
 
 /// A report to the owner.
 pub(crate) struct Report {
+    /// Objects that must have their names before the owner hears of them.
+    pub objects: Vec<Arc<LiveObject>>,
+    /// Objects of files that are empty: nobody needs them.
+    pub unused: Vec<Arc<LiveObject>>,
     ticket: Ticket,
     /// The term in which the directories were delegated.
     pub term: u64,
@@ -82,7 +88,7 @@ impl Kept {
         let attributes = make.attributes(&above)?;
         state.add_made(make, attributes);
         let was_empty = state.journal.is_empty();
-        state.journal.made(make.ino, make.made.at, make.change());
+        state.journal.made(make.ino, make.live, make.change());
         state.bound();
         drop(state);
         self.changed_here(make.parent, was_empty);
@@ -131,6 +137,11 @@ impl Kept {
         Some(removed)
     }
 
+    /// The object of a file that the owner does not know of.
+    pub fn object_of(&self, ino: Ino) -> Option<Arc<LiveObject>> {
+        if self.has_delegations() { self.state.lock().journal.object_of(ino) } else { None }
+    }
+
     /// A handle is closed. Whether the owner is told with the report of the file.
     pub fn close_here(&self, ino: Ino, close: Change) -> bool {
         self.has_delegations() && self.state.lock().journal.closed(ino, close)
@@ -166,14 +177,24 @@ impl Kept {
     }
 
     /// What is to be reported next.
-    pub fn take_report(&self) -> Option<Report> {
+    /// What is to be reported next. `is_open` says whether somebody here has a file open.
+    pub fn take_report(&self, is_open: impl Fn(Ino) -> bool) -> Option<Report> {
         let mut state = self.state.lock();
-        let changes = state.journal.take();
+        // Nobody opens a file by what is kept of it as long as the lock is held.
+        let (changes, emptied) = state.journal.take(is_open);
         if changes.is_empty() {
             return None;
         }
+        for ino in &emptied {
+            state.keep(*ino, 0, |kept| kept.home = None);
+        }
         let ticket = state.cache.begin();
-        Some(Report { ticket, term: state.term, changes })
+        let object = |ino: Ino| state.journal.object_of(ino);
+        let unused = emptied.into_iter().filter_map(object).collect();
+        let opened = |change: &Change| matches!(change, Change::Made { opened: Some(_), .. });
+        let made = changes.iter().filter(|(_, change)| opened(change));
+        let objects = made.filter_map(|(_, change)| change.made().and_then(object)).collect();
+        Some(Report { objects, unused, ticket, term: state.term, changes })
     }
 
     /// A report has no answer: it is repeated.
@@ -254,9 +275,8 @@ impl MakeHere<'_> {
             name: self.name.to_vec(),
             new: NewInode::of(self.new),
             caller: self.caller,
-            access: self.access,
-            made: self.made,
             reported: Reported { ino: self.ino, time: self.time },
+            opened: Some((self.access, self.made)),
         }
     }
 

@@ -400,6 +400,15 @@ impl Kept {
         forgotten.at_owner
     }
 
+    /// Forgets what is kept of inodes that the kernel does not know.
+    pub fn let_go_of_retained(&self) {
+        let mut state = self.state.lock();
+        let inodes = state.references.retained_alone();
+        let items: Vec<Item> = inodes.into_iter().map(Item::Attributes).collect();
+        state.drop_values(&items);
+        let _ = state.cache.forget(items);
+    }
+
     /// Inodes of which the owner is to forget one reference each.
     pub fn take_released(&self) -> Vec<Ino> {
         self.state.lock().references.take_released()

@@ -79,6 +79,11 @@ impl References {
         retained.into_iter().for_each(|ino| self.let_go(ino));
     }
 
+    /// Inodes that the kernel does not know, and of which something is kept.
+    pub fn retained_alone(&self) -> Vec<Ino> {
+        self.retained.iter().filter(|ino| !self.untold.contains_key(ino)).copied().collect()
+    }
+
     /// References that the owner is to forget, each once.
     pub fn take_released(&mut self) -> Vec<Ino> {
         std::mem::take(&mut self.released)
