@@ -37,6 +37,9 @@ pub enum Ask {
     CreateFileset {
         /// What it is to be.
         new: NewFileset,
+        /// In how many failure groups each of its files is to lie; 0, from older commands: 1.
+        #[serde(default)]
+        copies: u8,
     },
     /// Change a fileset.
     SetFileset {
@@ -61,6 +64,18 @@ pub enum Ask {
         name: String,
         /// The pool.
         pool: String,
+    },
+    /// Change in how many failure groups each file of a fileset is to lie.
+    SetCopies {
+        /// Name of the fileset.
+        name: String,
+        /// The number.
+        copies: u8,
+    },
+    /// Begin to compare files with their checksums.
+    Scrub {
+        /// Name of the fileset; all of them if none is named.
+        fileset: Option<String>,
     },
     /// Make a disk of a directory and add it.
     AddDisk {

@@ -540,8 +540,8 @@ impl Running {
                     Err(error) => Answer::Refused { reason: crate::output::chain(&error) },
                 };
             }
-            Ask::CreateFileset { new } => {
-                let made = self.fs.add_fileset(&new);
+            Ask::CreateFileset { new, copies } => {
+                let made = self.fs.add_fileset_with_copies(&new, copies.max(1));
                 self.session.tell_kernel();
                 if let (Ok(()), Err(error)) = (&made, self.bind_native()) {
                     let error = crate::output::chain(&error);

@@ -13,8 +13,8 @@ const GROUPS: [(&str, &[&str]); 12] = [
         "File system",
         &[
             "mkfs", "mount", "umount", "status", "stat", "top", "waiters", "fileset", "disk",
-            "migrate", "recall", "where", "space", "quota", "snapshot", "policy", "tasks", "fsck",
-            "store",
+            "migrate", "recall", "where", "space", "quota", "snapshot", "policy", "tasks", "scrub",
+            "fsck", "store",
         ],
     ),
     ("Many machines", &["cluster"]),

@@ -15,6 +15,7 @@
 //! | `E` parent cookie | [`EntryRecord`](crate::record::EntryRecord) | a directory entry |
 //! | `X` ino name | bytes | an extended attribute |
 //! | `N` snapshot | [`SnapshotRecord`](crate::snapshot::SnapshotRecord) | a snapshot of the fileset |
+//! | `C` object | [`CopiesRecord`](crate::record::CopiesRecord) | copies of an object in other failure groups |
 //! | `R` object snapshot | [`ObjectRef`](crate::record::ObjectRef) | what that snapshot and earlier ones have instead of an object |
 //!
 //! Numbers are big endian and of fixed width (disk and fileset: 2 bytes; ino, parent, cookie: 8), so that keys
@@ -55,6 +56,8 @@ pub const XATTR: u8 = b'X';
 pub const SNAPSHOT: u8 = b'N';
 /// First byte of the keys of copies that snapshots have instead of objects.
 pub const KEPT: u8 = b'R';
+/// First byte of the keys of copies in other failure groups.
+pub const COPIES: u8 = b'C';
 
 /// Whose turn it is to commit, and what was committed last. A batch requires the term before it and sets its own: an
 /// owner that was replaced changes nothing, and whether a batch is there shows in the term.
@@ -187,6 +190,12 @@ pub fn kept(object: ObjectId, snapshot: u64) -> Vec<u8> {
     numbered(KEPT, &[object.0, snapshot])
 }
 
+/// Key of the copies of an object.
+#[must_use]
+pub fn copies(object: ObjectId) -> Vec<u8> {
+    numbered(COPIES, &[object.0])
+}
+
 /// Range of all extended attributes of an inode.
 #[must_use]
 pub fn xattrs(ino: Ino) -> (Vec<u8>, Vec<u8>) {
@@ -238,6 +247,8 @@ pub enum Key {
     Snapshot(u64),
     /// [`kept`]: object and snapshot.
     Kept(ObjectId, u64),
+    /// [`copies`].
+    Copies(ObjectId),
 }
 
 /// Reads a key; `None` if it is of no known kind.
@@ -262,6 +273,7 @@ pub fn parse(key: &[u8]) -> Option<Key> {
         KEPT if key.len() == 17 => {
             Some(Key::Kept(ObjectId(number_at(key, 1)?), number_at(key, 9)?))
         }
+        COPIES if key.len() == 9 => Some(Key::Copies(ObjectId(number_at(key, 1)?))),
         XATTR if key.len() > 9 => Some(Key::Xattr(Ino(number_at(key, 1)?), key[9..].to_vec())),
         _ => None,
     }
@@ -287,6 +299,7 @@ mod tests {
             (entry(Ino(9), 1 << 62), Key::Entry(Ino(9), 1 << 62)),
             (snapshot(3), Key::Snapshot(3)),
             (kept(ObjectId(7), 3), Key::Kept(ObjectId(7), 3)),
+            (copies(ObjectId(7)), Key::Copies(ObjectId(7))),
             (xattr(Ino(9), b"user.a"), Key::Xattr(Ino(9), b"user.a".to_vec())),
         ];
         for (bytes, key) in keys {

@@ -19,6 +19,7 @@ mod attributes;
 mod cache;
 pub mod census;
 mod changes;
+pub mod checksum;
 mod clients;
 mod directory;
 pub mod error;

@@ -126,7 +126,7 @@ fn make_with(
         };
         let disk = native_disk.map(str::to_owned).filter(|_| placement == Placement::Native);
         let pool = DEFAULT_POOL.to_owned();
-        FilesetSettings { name: name.to_owned(), durability, placement, disk, pool }
+        FilesetSettings { name: name.to_owned(), durability, placement, disk, pool, copies: 1 }
     };
     let new = |id, settings, mode| StoredFileset { id, settings, identity, mode, first: (0, 0) };
     let root_settings = settings("", Durability::Strict);

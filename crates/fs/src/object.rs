@@ -26,6 +26,7 @@ mod disks;
 mod live;
 mod mapped;
 mod pressure;
+mod probe;
 
 pub use disks::{DiskHealth, Disks, FsDisk};
 pub(crate) use disks::{POOLS_MAX, Pool, Pools};
@@ -656,7 +657,7 @@ impl Objects {
     /// # Errors
     /// [`FsError::Io`].
     pub fn sync_disks(&self) -> Result<()> {
-        for FsDisk { id, disk, .. } in self.disks.all() {
+        for FsDisk { id, disk, .. } in self.disks.all().filter(|disk| disk.is_expected()) {
             match self.observe(*id, disk.sync()) {
                 Err(FsError::Absent(_) | FsError::Away { .. }) | Ok(()) => {}
                 Err(error) => return Err(error),

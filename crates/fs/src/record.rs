@@ -14,9 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{FsError, Result};
 
+mod copies;
 mod disks;
 mod old;
 
+pub use self::copies::{COPIES_MAX, CopiesRecord};
 pub use self::disks::{DEFAULT_POOL, DiskRecord, DiskUse};
 
 /// Whether the last owner left in an orderly way.
@@ -93,6 +95,8 @@ pub struct FilesetSettings {
     pub disk: Option<String>,
     /// Pool of disks on which new files of another fileset lie.
     pub pool: String,
+    /// In how many failure groups each file is to lie: 1 to [`COPIES_MAX`].
+    pub copies: u8,
 }
 
 /// How far a fileset has come: it is made and removed in two steps, its store and its name.

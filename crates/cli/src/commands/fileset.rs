@@ -31,6 +31,7 @@ use crate::output::{Table, bytes};
   forebay fileset create /srv/forebay models --durability strict
   forebay fileset create /srv/forebay scratch --placement native --mode 1777
   forebay fileset set /srv/forebay data --placement served
+  forebay fileset set /srv/forebay models --copies 2
   forebay fileset remove /srv/forebay models
   forebay fileset remove /srv/forebay gone --lost
   forebay fileset create grid1 scratch --placement native   with a directory for each node
@@ -74,6 +75,11 @@ enum Action {
         /// Pool of disks for its new files [default: default]. Not for a native fileset.
         #[arg(long)]
         pool: Option<String>,
+        /// Number of failure groups of the pool in which each file is stored, 1 to 3. In a strict fileset fsync returns when the copies are
+        /// on stable storage; other files are copied in the background while no program uses them. Not for a native
+        /// fileset, and not in a cluster.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=3))]
+        copies: u8,
         /// Permission bits of its directory, in octal digits [default: 755; in a cluster 1777 for the node directories of a
         /// native fileset].
         #[arg(long, value_parser = octal)]
@@ -82,14 +88,15 @@ enum Action {
     /// Change a fileset.
     #[command(after_help = "Examples:
   forebay fileset set /srv/forebay data --placement served
-  forebay fileset set /srv/forebay data --pool flash")]
+  forebay fileset set /srv/forebay data --pool flash
+  forebay fileset set /srv/forebay data --copies 2")]
     Set {
         /// Home folder of the file system.
         root: PathBuf,
         /// Name of the fileset; / for the root fileset, which holds everything outside the named filesets.
         name: String,
         /// What fsync promises.
-        #[arg(long, value_enum, required_unless_present_any = ["placement", "pool"])]
+        #[arg(long, value_enum, required_unless_present_any = ["placement", "pool", "copies"])]
         durability: Option<DurabilityArg>,
         /// Who reads and writes its files: the kernel itself (direct) or the daemon (served).
         #[arg(long, value_enum)]
@@ -97,6 +104,10 @@ enum Action {
         /// Pool of disks for its new files. Existing files stay where they are.
         #[arg(long)]
         pool: Option<String>,
+        /// Number of failure groups of the pool in which each file is stored, 1 to 3. Copies of existing files are made, or removed,
+        /// in the background.
+        #[arg(long, value_parser = clap::value_parser!(u8).range(1..=3))]
+        copies: Option<u8>,
     },
     /// Remove an empty fileset, or one that is lost.
     #[command(after_help = "Examples:
@@ -177,7 +188,7 @@ impl Fileset {
     pub fn run(self) -> Result<ExitCode> {
         match self.action {
             Action::List { root, json } => list(&root, json)?,
-            Action::Create { root, name, durability, placement, disk, pool, mode } => {
+            Action::Create { root, name, durability, placement, disk, pool, copies, mode } => {
                 let placement = placement.into();
                 ensure!(
                     pool.is_none() || placement != Placement::Native,
@@ -191,13 +202,17 @@ impl Fileset {
                     Placement::Native | Placement::Direct | Placement::Served => 0o755,
                 });
                 let new = NewFileset { name, durability, placement, disk, pool, mode };
-                let ask = Ask::CreateFileset { new: new.clone() };
-                change(&root, &ask, |fs| fs.add_fileset(&new))?;
+                let ask = Ask::CreateFileset { new: new.clone(), copies };
+                change(&root, &ask, |fs| fs.add_fileset_with_copies(&new, copies))?;
             }
-            Action::Set { root, name, durability, placement, pool } => {
+            Action::Set { root, name, durability, placement, pool, copies } => {
                 if let Some(pool) = &pool {
                     let ask = Ask::SetPool { name: name.clone(), pool: pool.clone() };
                     change(&root, &ask, |fs| fs.set_fileset_pool(&name, pool))?;
+                }
+                if let Some(copies) = copies {
+                    let ask = Ask::SetCopies { name: name.clone(), copies };
+                    change(&root, &ask, |fs| fs.set_fileset_copies(&name, copies))?;
                 }
                 if durability.is_none() && placement.is_none() {
                     return Ok(ExitCode::SUCCESS);
@@ -271,7 +286,8 @@ fn list(root: &Path, json: bool) -> Result<()> {
         crate::output::put_json(&filesets)?;
         return Ok(());
     }
-    let mut table = Table::new(&["FILESET", "DURABILITY", "PLACEMENT", "POOL", "FILES", "BYTES"]);
+    let mut table =
+        Table::new(&["FILESET", "DURABILITY", "PLACEMENT", "POOL", "COPIES", "FILES", "BYTES"]);
     for fileset in &filesets {
         table.row(cells(fileset));
     }
@@ -284,6 +300,19 @@ pub fn print_problems(filesets: &[FilesetStatus]) -> Result<()> {
     for fileset in filesets {
         if let Some(problem) = &fileset.problem {
             outln!("  fileset {} cannot be used: {problem}", fileset.name);
+        }
+        if fileset.waiting_for_copies > 0 {
+            outln!(
+                "  fileset {}: {} files wait for copies, or are in use",
+                fileset.name,
+                fileset.waiting_for_copies
+            );
+        }
+        if let Some(problem) = &fileset.copies_problem {
+            outln!(
+                "  fileset {}: files have fewer copies than they are to have: {problem}",
+                fileset.name
+            );
         }
         for file in &fileset.damaged {
             let unnamed = || format!("inode {} of fileset {}", file.ino, fileset.name);
@@ -315,6 +344,7 @@ pub fn cells(fileset: &FilesetStatus) -> Vec<String> {
         durability.to_owned(),
         placement.to_owned(),
         or_unknown(fileset.pool.clone()),
+        or_unknown(fileset.copies.map(|copies| copies.to_string())),
         known(fileset, or_unknown(fileset.files.map(|files| files.to_string()))),
         known(fileset, or_unknown(fileset.bytes.map(bytes))),
     ]

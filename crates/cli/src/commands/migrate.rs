@@ -434,7 +434,8 @@ impl Where {
             return Ok(ExitCode::SUCCESS);
         }
         if !self.summary {
-            let mut table = Table::new(&["FILE", "POOL", "STATE", "SIZE", "STORED", "DISK"]);
+            let mut table =
+                Table::new(&["FILE", "POOL", "STATE", "SIZE", "STORED", "DISK", "COPIES"]);
             for Placed { path, place } in &found.files {
                 let state = if place.is_archived { "archived" } else { "here" };
                 table.row(vec![
@@ -444,6 +445,7 @@ impl Where {
                     bytes(place.size),
                     bytes(place.stored_bytes),
                     place.location.clone().unwrap_or_else(|| "-".to_owned()),
+                    if place.copies.is_empty() { "-".to_owned() } else { place.copies.join(", ") },
                 ]);
             }
             out!("{}", table.render());

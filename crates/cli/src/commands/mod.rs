@@ -15,6 +15,7 @@ pub mod mount;
 pub mod plan;
 pub mod policy;
 pub mod quota;
+pub mod scrub;
 pub mod shell;
 pub mod snapshot;
 pub mod space;

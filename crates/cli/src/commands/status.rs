@@ -103,7 +103,7 @@ fn print(found: &Found) -> Result<()> {
         }
     }
     let mut filesets =
-        Table::new(&["FILESET", "DURABILITY", "PLACEMENT", "POOL", "FILES", "BYTES"]);
+        Table::new(&["FILESET", "DURABILITY", "PLACEMENT", "POOL", "COPIES", "FILES", "BYTES"]);
     for fileset in &found.filesets {
         filesets.row(super::fileset::cells(fileset));
     }

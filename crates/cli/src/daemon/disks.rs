@@ -30,6 +30,8 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::LabelDisk { .. }
             | Ask::UseDisk { .. }
             | Ask::SetPool { .. }
+            | Ask::SetCopies { .. }
+            | Ask::Scrub { .. }
             | Ask::Tasks
             | Ask::OrderTask { .. }
             | Ask::LookAtPolicy { .. }
@@ -51,6 +53,8 @@ fn carry_out(fs: &Namespace, root: &Path, ask: Ask) -> Result<Answer> {
             let wanted = Wanted { path: &directory, pool: &pool, group: &group, is_shared: shared };
             disks::add(fs, root, &wanted)?;
         }
+        Ask::SetCopies { name, copies } => fs.set_fileset_copies(&name, copies)?,
+        Ask::Scrub { fileset } => return begun(fs, fs.scrub(fileset.as_deref())?),
         Ask::LabelDisk { disk, pool, group } => {
             fs.label_disk(&disk, pool.as_deref(), group.as_deref())?;
         }

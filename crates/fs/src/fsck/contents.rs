@@ -101,6 +101,14 @@ pub(super) fn check(
     contents.check_usage(image, ledger);
     let is_there = |at| contents.holds(at) || contents.is_away(at);
     image.snapshots.check(is_there, ledger);
+    let claimed: HashSet<ObjectId> = image.claims.iter().map(|claim| claim.at.id).collect();
+    let held: HashSet<ObjectId> = image.snapshots.held.iter().map(|(at, _)| at.id).collect();
+    let is_needed = |id: ObjectId| claimed.contains(&id) || held.contains(&id);
+    let size = |at| match contents.is_away(at) {
+        true => Ok(Some(None)),
+        false => Ok(contents.size(at)?.map(Some)),
+    };
+    image.copies.check(is_needed, size, mounted, ledger)?;
     // The record that claimed an object may be what is damaged. After a crash, objects that nobody
     // claims are to be expected, so there it takes a sign of a lost record.
     // Numbers that were not to be used yet are one: the store is older than the disks.
@@ -175,6 +183,14 @@ impl Contents<'_> {
 
     fn missing(&mut self, claim: &Claim, image: &Image, ledger: &mut Ledger) {
         let Claim { at, ino, .. } = *claim;
+        if image.copies.of(at.id).iter().any(|copy| self.holds(*copy) || self.is_away(*copy)) {
+            let (id, disk) = (at.id, at.disk);
+            ledger.note_of(
+                ino,
+                format!("inode {ino}: object {id} on disk {disk} does not exist: the next open goes on with a copy"),
+            );
+            return;
+        }
         let text = format!("inode {ino}: object {} on disk {} does not exist", at.id, at.disk);
         if let Some(found) = self.elsewhere(at, image) {
             let text = format!("{text}, but on disk {}", found.disk);
@@ -198,6 +214,7 @@ impl Contents<'_> {
         let all = self.disks.keys();
         all.map(|disk| ObjectRef { disk: *disk, id: at.id })
             .filter(|other| self.holds(*other) && !is_claimed(image, *other))
+            .filter(|other| !image.copies.hold(*other))
             .find(|other| !self.adopted.contains(other))
     }
 
@@ -206,6 +223,9 @@ impl Contents<'_> {
         let mut counted: BTreeMap<DiskId, u64> = BTreeMap::new();
         for claim in &image.claims {
             *counted.entry(claim.at.disk).or_default() += 1;
+        }
+        for copy in image.copies.all() {
+            *counted.entry(copy.disk).or_default() += 1;
         }
         for disk in self.disks.keys().copied() {
             let objects = counted.get(&disk).copied().unwrap_or(0);
@@ -245,7 +265,7 @@ impl Contents<'_> {
         for (disk, ids) in &self.listed {
             for id in ids {
                 let at = ObjectRef { disk: *disk, id: *id };
-                let is_held = image.snapshots.hold(at);
+                let is_held = image.snapshots.hold(at) || image.copies.hold(at);
                 if is_claimed(image, at) || is_held || self.adopted.contains(&at) {
                     continue;
                 }

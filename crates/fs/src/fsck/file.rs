@@ -19,7 +19,8 @@ use crate::key::{self, Key, Term};
 use crate::partition::fenced::Bound;
 use crate::quota::{Holding, QuotaRecord};
 use crate::record::{
-    DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Record, Superblock, Usage, decode,
+    CopiesRecord, DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Record, Superblock, Usage,
+    decode,
 };
 use crate::recovery::read_superblock;
 use crate::snapshot::{KeptCopy, SnapshotRecord};
@@ -257,6 +258,7 @@ fn shown(range: &LostRange) -> String {
         Some(Key::Holding(subject)) => format!("what {subject} holds"),
         Some(Key::Snapshot(number)) => format!("snapshot {number}"),
         Some(Key::Kept(object, _)) => format!("the copy that snapshots keep of object {object}"),
+        Some(Key::Copies(object)) => format!("the copies of object {object}"),
         Some(Key::Superblock | Key::Term | Key::Usage | Key::Fenced) => "the superblock".to_owned(),
         None => key.map_or_else(
             || "the end".to_owned(),
@@ -349,6 +351,7 @@ impl Judge for Records {
             Some(Key::Holding(_)) => may_be::<Holding>(value),
             Some(Key::Snapshot(_)) => may_be::<SnapshotRecord>(value),
             Some(Key::Kept(..)) => may_be::<KeptCopy>(value),
+            Some(Key::Copies(_)) => may_be::<CopiesRecord>(value),
             Some(Key::Inode(_)) => may_be::<InodeRecord>(value),
             Some(Key::Entry(..)) => may_be::<EntryRecord>(value),
             Some(Key::Xattr(..)) => true,

@@ -139,6 +139,7 @@ fn native_called(image: &Image, disks: &[NamedDisk], name: &str) -> Option<Files
         placement: Placement::Native,
         disk: Some(uuid.clone()),
         pool: DEFAULT_POOL.to_owned(),
+        copies: 1,
     };
     disks.iter().map(on).find(|settings| native_place(image, disks, settings).is_ok())
 }
@@ -191,6 +192,7 @@ fn default_record(name: String) -> FilesetRecord {
         placement: Placement::Direct,
         disk: None,
         pool: DEFAULT_POOL.to_owned(),
+        copies: 1,
     };
     FilesetRecord { settings, stage: Stage::Made, first_ino: 0, first_object: 0 }
 }

@@ -6,6 +6,7 @@ use forebay_base::hash::HashKey;
 use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId, Timestamp};
 use rustc_hash::FxHashMap;
 
+use super::copies::Copies;
 use super::snapshots::Snapshots;
 use crate::inode::MODE_BITS;
 use crate::quota::Subject;
@@ -128,6 +129,8 @@ pub(super) struct Image {
     pub claims: Vec<Claim>,
     /// Its snapshots.
     pub snapshots: Snapshots,
+    /// Copies of its files in other failure groups.
+    pub copies: Copies,
     /// Objects that inodes of another kind than file refer to.
     pub foreign: Vec<(Ino, ObjectRef)>,
 }
@@ -151,6 +154,7 @@ impl Image {
             order: Vec::new(),
             claims: Vec::new(),
             snapshots: Snapshots::default(),
+            copies: Copies::default(),
             foreign: Vec::new(),
         }
     }

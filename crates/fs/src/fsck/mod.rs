@@ -26,6 +26,7 @@
 //! `repair`, `lost_found`.
 
 mod contents;
+mod copies;
 mod entries;
 pub mod file;
 mod filesets;

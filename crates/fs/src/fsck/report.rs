@@ -81,6 +81,8 @@ pub enum Damage {
     ObjectUnclaimed,
     /// A snapshot has lost its store or objects, or cannot be read.
     Snapshot,
+    /// A copy of a file in another failure group is missing, or belongs to nothing.
+    Copies,
 }
 
 impl Damage {

@@ -6,6 +6,7 @@ use forebay_base::{FilesetId, Ino};
 use forebay_store::Store;
 
 use super::NamedDisk;
+use super::copies::Copies;
 use super::entries;
 use super::image::{Claim, Directory, Image, LIMIT_MAX, Node, is_target, make_normal};
 use super::plan::{Edit, Fix, Ledger, Tier};
@@ -126,6 +127,7 @@ pub(super) fn records(
     disk_usage(store, &mut image, ledger)?;
     quotas::read_all(store, &mut image, ledger)?;
     Snapshots::read_all(store, &mut image, ledger)?;
+    Copies::read_all(store, &mut image, ledger)?;
     progress("reading inodes");
     inodes(store, &mut image, ledger)?;
     progress("reading directories");
@@ -303,6 +305,7 @@ fn unknown_keys(store: &dyn Store, ledger: &mut Ledger) -> Result<()> {
     let last = vec![u8::MAX; 64];
     let known = [
         key::FENCED.to_vec(),
+        vec![key::COPIES],
         vec![key::ENTRY],
         vec![key::FILESET],
         vec![key::HOLDING],
@@ -350,6 +353,7 @@ fn check_limits(image: &Image, ledger: &mut Ledger) {
     let claimed = image.claims.iter().map(|claim| claim.at.id);
     let own = claimed
         .chain(image.snapshots.copies().map(|at| at.id))
+        .chain(image.copies.all().map(|at| at.id))
         .filter(|id| image.can_be_object(*id));
     let objects = own.map(|id| id.local()).max().unwrap_or(0);
     let mut fixed = superblock.clone();

@@ -181,6 +181,7 @@ impl Namespace {
             start("reports", Namespace::run_reports)?;
         }
         start("tasks", Namespace::run_tasks)?;
+        start("copies", Namespace::run_copies)?;
         start("filesets", |namespace| {
             if let Err(error) = namespace.sweep() {
                 tracing::warn!(%error, "the sweep after the crash did not finish");

@@ -398,6 +398,7 @@ impl Namespace {
 
     fn use_as_recorded(&self, disk: &FsDisk, record: &DiskRecord) {
         disk.set_pool(pool_of(&self.shared.objects.pools, record));
+        disk.set_group(&record.group);
         let before = disk.used();
         if before == record.used || before == DiskUse::Removed {
             return;

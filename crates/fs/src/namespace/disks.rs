@@ -181,6 +181,7 @@ impl Namespace {
         }
         self.disks.write().push(record.clone());
         self.shared.objects.add_disk(found);
+        self.look_at_all_copies();
         tracing::info!(
             uuid = record.uuid,
             location = record.location,
@@ -229,6 +230,8 @@ impl Namespace {
         })?;
         let disk = self.shared.objects.disk(record.id)?;
         disk.set_pool(pool_of(&self.shared.objects.pools, &changed));
+        disk.set_group(&changed.group);
+        self.look_at_all_copies();
         self.shared.objects.give_up_stock_of(record.id);
         Ok(())
     }
@@ -458,7 +461,7 @@ impl Namespace {
                 let asked = disk.disk.read_archived(forebay_base::ObjectId(u64::MAX)).map(drop);
                 !matches!(asked, Err(DiskError::Away { .. } | DiskError::Absent(_)))
             } else {
-                disk.disk.describe().kind != forebay_disk::absent::KIND
+                disk.disk.describe().kind != forebay_disk::absent::KIND && !disk.is_failing()
             };
             if is_there {
                 return Err(FsError::Refused(format!(
@@ -479,6 +482,8 @@ impl Namespace {
         self.change_disk(&record, changes, |disk| disk.used = DiskUse::Lost)?;
         number.into_iter().for_each(|number| self.end_task(number));
         disk.set_use(DiskUse::Lost);
+        self.partitions().iter().for_each(|partition| partition.let_go_of_all_on(disk.id));
+        self.look_at_all_copies();
         // Its node does not bring it again.
         self.forget_at_cluster(&record);
         self.forget_natives(&record)?;
@@ -563,6 +568,7 @@ impl Namespace {
             )));
         }
         self.check_pool_of_files(pool)?;
+        self.check_copies(settings.copies, pool)?;
         pool.clone_into(&mut settings.pool);
         fileset.set_settings(settings.clone());
         self.apply_at_owner(&fileset, &settings);
@@ -640,6 +646,12 @@ impl Namespace {
     pub(super) fn describe_use(&self, disk: &FsDisk, found: &mut DiskStatus) {
         if let Some(record) = self.disks.read().iter().find(|record| record.id == disk.id) {
             found.note_record(record);
+        }
+        if disk.is_failing() && disk.is_expected() {
+            found.advice.push(
+                "it fails: no new files lie on it until the next mount, and files with copies are read elsewhere; move off it what can                  be read (forebay disk drain), or give it up (forebay disk remove --lost)"
+                    .to_owned(),
+            );
         }
     }
 }

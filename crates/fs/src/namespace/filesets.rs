@@ -41,7 +41,9 @@ impl Namespace {
             let status = FilesetStatus::of(&fileset.settings(), self.usage_of(&fileset));
             let partition = open.iter().find(|partition| partition.number() == fileset.id);
             let damaged = partition.map(|partition| partition.damaged()).unwrap_or_default();
-            FilesetStatus { damaged, ..status }
+            let waiting = partition.map(|partition| partition.copies().waiting());
+            let (waiting_for_copies, copies_problem) = waiting.unwrap_or_default();
+            FilesetStatus { damaged, waiting_for_copies, copies_problem, ..status }
         };
         self.catalogue.list().into_iter().map(status).collect()
     }
@@ -157,7 +159,8 @@ impl Namespace {
         let _recalled = self.recall_name_of_root(name)?;
         let (durability, placement) = (*durability, *placement);
         let pool = new.pool.as_deref().unwrap_or(DEFAULT_POOL).to_owned();
-        let settings = FilesetSettings { name: name.clone(), durability, placement, disk, pool };
+        let settings =
+            FilesetSettings { name: name.clone(), durability, placement, disk, pool, copies: 1 };
         let making = FilesetRecord {
             settings,
             stage: Stage::Making,

@@ -203,7 +203,7 @@ impl Namespace {
         let task = self.task_for(order);
         let mut report = match &order.work {
             StoredWork::Drain(uuid, _) => self.report_on_drain(uuid, order)?,
-            StoredWork::Policy(_) | StoredWork::Rebalance(_) => {
+            StoredWork::Policy(_) | StoredWork::Rebalance(_) | StoredWork::Scrub(_) => {
                 let been = task.as_ref().map(|task| task.been_through.lock().clone());
                 let left = |id: &FilesetId| {
                     u64::from(!been.as_ref().is_some_and(|been| been.contains(id)))
@@ -295,6 +295,7 @@ impl Namespace {
                 }
                 Work::Policy { policy } => self.carry_out_own(task, policy),
                 Work::Rebalance { pool } => self.even_out_own(task, pool),
+                Work::Scrub { .. } => Ok(Turn::Done),
             };
             let mut at_work = task.at_work.lock();
             at_work.note = match turn {

@@ -17,6 +17,7 @@ mod catalogue;
 mod census;
 mod cluster;
 mod cluster_disks;
+mod copies;
 mod disks;
 mod filesets;
 mod grants;

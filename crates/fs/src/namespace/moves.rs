@@ -81,8 +81,11 @@ impl Namespace {
         let pool = self.shared.objects.pools.named(to.unwrap_or(&record.pool))?;
         let suits = |disk: &FsDisk| disk.id != record.id && disk.pool() == pool;
         let course = Course { from: record.id, suits: &suits, most: u64::MAX };
-        let pass = self.pass(task, &course)?;
+        let mut pass = self.pass(task, &course)?;
         self.commit()?;
+        let (copies, hindrance) = self.move_copies_off(task, record.id)?;
+        pass.moved += copies;
+        pass.failure = pass.failure.or(hindrance.map(FsError::Refused));
         self.shared.objects.finish_reclaim();
         if self.is_empty(record)? {
             // Nothing of what was moved may be lost with the disk.

@@ -44,7 +44,7 @@ pub(super) fn directories_of(catalogue: &Catalogue, name: &str) -> Vec<(String, 
 fn settings(name: &str, disk: Option<String>) -> FilesetSettings {
     let (durability, placement) = (Durability::Scratch, Placement::Native);
     let pool = DEFAULT_POOL.to_owned();
-    FilesetSettings { name: name.to_owned(), durability, placement, disk, pool }
+    FilesetSettings { name: name.to_owned(), durability, placement, disk, pool, copies: 1 }
 }
 
 fn record(settings: FilesetSettings, stage: Stage, first_ino: u64) -> FilesetRecord {

@@ -67,6 +67,9 @@ pub struct FilePlace {
     pub location: Option<String>,
     /// Pool of the disk.
     pub pool: String,
+    /// Where its copies in other failure groups are.
+    #[serde(default)]
+    pub copies: Vec<String>,
     /// It lies in an archive.
     pub is_archived: bool,
     /// Bytes of the file.
@@ -328,11 +331,17 @@ impl Namespace {
             ));
         };
         let (at, size, stored_bytes) = partition.place_of(ino)?;
+        let copies = partition.disks_of_copies(ino)?;
         let disks = self.disks.read();
+        let place = |id: &DiskId| {
+            disks.iter().find(|disk| disk.id == *id).map(|disk| disk.location.clone())
+        };
+        let copies = copies.iter().filter_map(place).collect();
         let record = at.and_then(|at| disks.iter().find(|disk| disk.id == at));
         Ok(FilePlace {
             location: record.map(|disk| disk.location.clone()),
             pool: record.map(|disk| disk.pool.clone()).unwrap_or_default(),
+            copies,
             is_archived: at.is_some_and(|at| self.shared.objects.is_archive(at)),
             size,
             stored_bytes,

@@ -252,7 +252,10 @@ impl Namespace {
                 let found = disks.iter().find(|known| known.uuid == *disk);
                 found.map(|disk| self.objects_on(disk.id) + elsewhere)
             }
-            Work::Drain { .. } | Work::Rebalance { .. } | Work::Policy { .. } => None,
+            Work::Drain { .. }
+            | Work::Rebalance { .. }
+            | Work::Policy { .. }
+            | Work::Scrub { .. } => None,
         };
         let progress = record.progress;
         let speed = self.shared.settings.task_speed.0;
@@ -327,7 +330,7 @@ impl Namespace {
                 self.change_disk(&disk, changes, |disk| disk.used = DiskUse::Normal)?;
                 self.shared.objects.disk(disk.id)?.set_use(DiskUse::Normal);
             }
-            Work::Rebalance { .. } | Work::Policy { .. } => {
+            Work::Rebalance { .. } | Work::Policy { .. } | Work::Scrub { .. } => {
                 self.root()?.change_disks(changes, |_| Ok(()))?;
             }
         }
@@ -463,6 +466,7 @@ impl Namespace {
             Work::Drain { disk, to } => self.drain(task, disk, to.as_deref()),
             Work::Rebalance { pool } => self.rebalance_by_turns(task, pool),
             Work::Policy { policy } => self.carry_out(task, policy),
+            Work::Scrub { fileset } => self.scrub_files(task, fileset.as_deref()),
         }
     }
 

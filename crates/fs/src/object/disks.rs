@@ -1,6 +1,6 @@
 //! The disks of a file system as its running process knows them, and their pools.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 use forebay_base::{DiskId, NodeId, Timestamp};
@@ -129,6 +129,10 @@ pub struct FsDisk {
     is_archive: bool,
     pool: AtomicU8,
     used: AtomicU8,
+    /// Its failure group; empty if it fails alone.
+    group: RwLock<String>,
+    /// It does not take what is written to it: no new objects come, and files with copies are read elsewhere.
+    failing: AtomicBool,
 }
 
 const NORMAL: u8 = 0;
@@ -160,6 +164,8 @@ impl FsDisk {
             space: Space::default(),
             pool: AtomicU8::new(pool.0),
             used: AtomicU8::new(NORMAL),
+            group: RwLock::new(record.group.clone()),
+            failing: AtomicBool::new(false),
         };
         found.set_use(record.used);
         found
@@ -186,6 +192,35 @@ impl FsDisk {
         self.pool.store(pool.0, Ordering::Relaxed);
     }
 
+    /// It is in another failure group from now on.
+    pub(crate) fn set_group(&self, group: &str) {
+        group.clone_into(&mut self.group.write());
+    }
+
+    /// Whether it may fail together with another disk, which may be itself.
+    pub(crate) fn fails_with(&self, other: &FsDisk) -> bool {
+        if self.id == other.id {
+            return true;
+        }
+        let group = self.group.read().clone();
+        !group.is_empty() && group == *other.group.read()
+    }
+
+    /// It was found not to take what is written to it. Whether that is new.
+    pub(crate) fn fails(&self) -> bool {
+        !self.failing.swap(true, Ordering::SeqCst)
+    }
+
+    /// Whether it was found not to take what is written to it, since the file system was opened.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Relaxed)
+    }
+
+    /// Whether what lies on it counts: it is to be there, and does not fail.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.is_expected() && !self.is_failing()
+    }
+
     /// It is used for something else from now on.
     pub(crate) fn set_use(&self, used: DiskUse) {
         let number = match used {
@@ -210,7 +245,7 @@ impl FsDisk {
 
     /// Whether new objects may be made on it.
     pub(crate) fn takes_new(&self) -> bool {
-        self.used.load(Ordering::SeqCst) == NORMAL
+        self.used.load(Ordering::SeqCst) == NORMAL && !self.is_failing()
     }
 
     /// What it is used for.

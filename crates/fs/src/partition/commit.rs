@@ -226,6 +226,7 @@ impl Partition {
         for removal in &batch.removals {
             // One that a snapshot shares goes with it.
             if !self.sharing().is_shared(removal.at.id) {
+                self.copies().dropped(removal.at.id);
                 self.shared.objects.remove(*removal);
             }
         }
@@ -243,6 +244,10 @@ impl Partition {
             match self.shared.objects.publish(live) {
                 // A name may need space in a directory of the disk, and the reserve may lie on it.
                 Err(FsError::NoSpace) => self.publish_from_reserve(live)?,
+                // Its bytes are lost, named or not. The others go on.
+                Err(error @ FsError::Io(_)) if self.is_on_dead_disk(live) => {
+                    tracing::error!(object = %live.at.id, %error, "an object on a disk that fails was not named");
+                }
                 published => published?,
             }
         }

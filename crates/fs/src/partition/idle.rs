@@ -31,6 +31,7 @@ impl Partition {
             })
         };
         self.gate.closed().is_none()
+            && !self.copies.has_work()
             && self.damage.files().is_empty()
             && self.cached().iter().all(is_closed)
     }
@@ -89,7 +90,9 @@ impl Partition {
             if file.was_mappable && live.is_open_elsewhere() {
                 self.sharing().may_be_mapped(ino);
             }
-            if let Err(error) = self.shared.objects.publish(&live) {
+            if let Err(error) = self.shared.objects.publish(&live)
+                && !self.is_on_dead_disk(&live)
+            {
                 file.live = Some(live);
                 self.shared.idle.put_back(ino, file);
                 return Err(error);

@@ -5,6 +5,7 @@
 //! recovered, checked, repaired and fenced by itself. What partitions of one process share is in [`Shared`].
 
 pub(crate) mod commit;
+pub(crate) mod copies;
 pub mod damage;
 pub(crate) mod entries;
 pub(crate) mod fenced;
@@ -96,6 +97,8 @@ pub struct Partition {
     quota_changes: Mutex<()>,
     /// What it shares with its snapshots.
     sharing: snapshots::Sharing,
+    /// What it knows of its copies in other failure groups.
+    copies: copies::Copies,
     /// Frozen copies of its store: those of its snapshots.
     frozen: Arc<dyn Stores>,
 }
@@ -275,6 +278,7 @@ impl Partition {
     /// Changes what counts for files opened from now on.
     pub(crate) fn set_choices(&self, settings: &FilesetSettings) {
         self.choices.set(settings, &self.shared.objects);
+        self.copies.want(settings.copies);
     }
 
     /// What a fileset of the same file system is made with.

@@ -97,7 +97,7 @@ impl Partition {
         }
         // Policies do not move it back at once.
         state.accessed = state.accessed.max(self.now());
-        self.exchange_object(ino, &mut state, new, found);
+        self.exchange_object(ino, &mut state, (new, found), None);
         Ok(Moved::Whole(resting.seen.size))
     }
 }

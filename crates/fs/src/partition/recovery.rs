@@ -22,6 +22,7 @@ use crate::grants::Granting;
 use crate::inode::{Inode, State};
 use crate::key::{self, Key, Term};
 use crate::number::{NUMBER_MAX, NumberRange, RESERVE};
+use crate::partition::copies::Copies;
 use crate::partition::fenced::Fenced;
 use crate::partition::quota::read_quotas;
 use crate::partition::snapshots::Sharing;
@@ -193,6 +194,7 @@ impl Partition {
         let sharing = Sharing::read(&*store)?;
         let fence = store.get(key::FENCED)?;
         let fenced = Fenced::found(fence.as_deref(), disks, (crashed, before.object_limit))?;
+        let copies = Copies::read(&*store, &settings)?;
         let term_before = read_term(&*store)?;
         if term_before.epoch != before.epoch {
             return Err(FsError::Damaged(format!(
@@ -224,6 +226,7 @@ impl Partition {
             limited: AtomicBool::new(false),
             quota_changes: Mutex::default(),
             sharing,
+            copies,
             frozen,
             gate: Gate::with(shared.lease.clone()),
             term: Mutex::new(term),
@@ -267,6 +270,10 @@ impl Partition {
         let found = match self.shared.objects.attributes(at) {
             // What is on a disk that is not there cannot be compared; it stays to be compared.
             Err(FsError::Absent(_) | FsError::Away { .. }) => return Ok(()),
+            // Whoever needs it turns to a copy.
+            Err(_) | Ok(None) if self.copies.is_in_use() && self.copies_of(at.id)?.is_some() => {
+                return Ok(());
+            }
             found => found?,
         };
         let Some(found) = found else {
@@ -304,7 +311,12 @@ impl Partition {
         }
         // An object that moves from the fileset to a new snapshot meanwhile would be seen with neither.
         let _no_new_snapshot = self.sharing().begin_change();
-        let referenced = self.referenced_objects()?;
+        // Before the inodes: a file that turns to a copy meanwhile is seen with one of them.
+        let copies = self.referenced_copies()?;
+        let mut referenced = self.referenced_objects()?;
+        self.drop_copies_of_nobody(&copies, &referenced, sweep.below);
+        referenced.extend(copies.into_iter().flat_map(|(_, copies)| copies));
+        referenced.sort_unstable();
         let (mut removed, mut complete) = (0_u64, true);
         for (disk_id, disk) in self.shared.objects.numbered_disks() {
             let mut orphans = Vec::new();
@@ -317,8 +329,9 @@ impl Partition {
             });
             match listed {
                 // It will not come back.
-                Err(DiskError::Absent(_)) if !disk.is_expected() => {}
+                Err(_) if !disk.is_expected() => {}
                 Err(DiskError::Absent(_) | DiskError::Away { .. }) => complete = false,
+                Err(_) if disk.is_failing() => complete = false,
                 listed => listed?,
             }
             for id in orphans {
@@ -328,6 +341,7 @@ impl Partition {
         }
         self.shared.fail_points.reach("recovery.swept")?;
         sweep.done = complete;
+        self.remove_unneeded_copies_of_files()?;
         tracing::info!(fileset = %self.number, removed, "swept objects that the crash left behind");
         Ok(())
     }
@@ -412,6 +426,7 @@ impl Partition {
         self.commit()?;
         self.store_fence()?;
         self.sweep()?;
+        self.remove_unneeded_copies_of_files()?;
         self.shared.objects.finish_reclaim();
         if self.shared.objects.has_left_behind(self.number) {
             // Nothing is pending any more: what no record refers to now, belongs to nothing. What a later owner makes, should this

@@ -17,6 +17,7 @@ use crate::error::{FsError, Result};
 use crate::inode::State;
 use crate::object::{FsDisk, LiveObject};
 use crate::partition::Partition;
+use crate::record::CopiesRecord;
 use crate::writeset::Removal;
 
 /// Bytes that are copied at a time.
@@ -150,6 +151,17 @@ impl Partition {
         new: &LiveObject,
         pace: &Pace<'_>,
     ) -> Result<()> {
+        self.read_through((old, size), pace, &mut |at, bytes| self.write_all(new, at, bytes))?;
+        self.shared.objects.set_size(new, size)
+    }
+
+    /// Visits what there is of the first `size` bytes of an object, with its place; holes are passed over.
+    pub(super) fn read_through(
+        &self,
+        (old, size): (&LiveObject, u64),
+        pace: &Pace<'_>,
+        visit: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         let mut buffer = vec![0; usize::try_from(CHUNK.min(size)).unwrap_or(0)];
         let mut at = 0;
         while at < size {
@@ -167,12 +179,12 @@ impl Partition {
                 if read == 0 {
                     return Err(FsError::Io(format!("object {} has become shorter", old.at.id)));
                 }
-                self.write_all(new, at, &buffer[..read])?;
+                visit(at, &buffer[..read])?;
                 at += read as u64;
                 pace(read as u64)?;
             }
         }
-        self.shared.objects.set_size(new, size)
+        Ok(())
     }
 
     /// Has the node of a copy fetch bytes by itself, if the copy lies on another node's disk. How many; none if that node
@@ -209,7 +221,7 @@ impl Partition {
         Ok((data, end))
     }
 
-    fn write_all(&self, new: &LiveObject, mut at: u64, mut bytes: &[u8]) -> Result<()> {
+    pub(super) fn write_all(&self, new: &LiveObject, mut at: u64, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let written = new.object.write_at(at, bytes);
             let written = self.shared.objects.observe(new.at.disk, written)?;
@@ -238,6 +250,7 @@ impl Partition {
     fn turn_to_copy(&self, resting: &Resting, new: &LiveObject) -> Result<Moved> {
         let Resting { ino, old, seen, copy } = resting;
         let ino = *ino;
+        let (_turn, copies) = self.copies_to_follow(old.at.id, new.at)?;
         // One that was dropped from memory meanwhile may have been in use.
         let Some(inode) = self.shared.inodes.peek(ino) else { return Ok(Moved::InUse) };
         let mut state = inode.lock();
@@ -258,18 +271,20 @@ impl Partition {
             return Ok(Moved::InUse);
         }
         let found = self.shared.objects.observe(new.at.disk, new.object.attributes())?;
-        self.exchange_object(ino, &mut state, new, found);
+        self.exchange_object(ino, &mut state, (new, found), copies.as_ref());
         Ok(Moved::Whole(seen.size))
     }
 
-    /// Has the record of a file turn to another object, which was `found` so. The former one goes after the commit.
+    /// Has the record of a file turn to another object, which was `found` so, and its copies follow. The former one goes after
+    /// the commit.
     pub(super) fn exchange_object(
         &self,
         ino: Ino,
         state: &mut State,
-        new: &LiveObject,
-        found: ObjectAttributes,
+        (new, found): (&LiveObject, ObjectAttributes),
+        copies: Option<&CopiesRecord>,
     ) {
+        let from = state.file().and_then(|file| file.object);
         let allocated = state.allocated_bytes;
         let Some(file) = state.file_mut() else { return };
         let mut writes = self.writes.lock();
@@ -279,7 +294,11 @@ impl Partition {
         file.settle();
         state.allocated_bytes = found.allocated_bytes;
         self.put_inode(&mut writes, ino, state);
+        if let (Some(from), Some(record)) = (from, copies) {
+            Partition::copies_follow(&mut writes, (from.id, new.at.id), record);
+        }
         drop(writes);
+        self.copies().may_need(ino);
         dropped.into_iter().for_each(|live| self.shared.objects.drop_handle(live));
     }
 

@@ -29,8 +29,12 @@ impl Partition {
             let (rows, next): (Vec<Row>, _) = self.read_range(&from, &to, CHUNK)?;
             for (key, value) in &rows {
                 let Some(Key::Inode(ino)) = key::parse(key) else { continue };
-                let object = decode::<InodeRecord>("inode", value)?.layout.object();
+                let record = decode::<InodeRecord>("inode", value)?;
+                let object = record.layout.object();
                 let Some(at) = object.filter(|at| disks.contains(&at.disk)) else { continue };
+                if self.has_copy_elsewhere(at, &record)? {
+                    continue;
+                }
                 total += 1;
                 if found.len() < most {
                     found.push((ino, at.disk));

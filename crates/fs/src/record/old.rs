@@ -1,7 +1,8 @@
 //! Records as earlier versions of this program wrote them, and what they are now.
 //!
-//! Version 3 of the superblock has the fields of version 4, but the fileset never had snapshots: a program that knows no other
-//! version writes to objects that snapshots share. Version 2 of superblock and fileset had neither pools nor failure groups of disks, and all disks were in use.
+//! Version 4 of the superblock and 3 of the fileset have no number of copies: a program that knows no later ones would remove
+//! copies as objects of nobody. Version 3 of the superblock has the fields of version 4, but the fileset never had snapshots: a program
+//! that knows no other version writes to objects that snapshots share. Version 2 of superblock and fileset had neither pools nor failure groups of disks, and all disks were in use.
 
 use forebay_base::{DiskId, Epoch, FilesetId};
 use serde::{Deserialize, Serialize};
@@ -53,7 +54,66 @@ struct Superblock2 {
 impl From<FilesetSettings2> for FilesetSettings {
     fn from(old: FilesetSettings2) -> FilesetSettings {
         let FilesetSettings2 { name, durability, placement, disk } = old;
-        FilesetSettings { name, durability, placement, disk, pool: DEFAULT_POOL.to_owned() }
+        let pool = DEFAULT_POOL.to_owned();
+        FilesetSettings { name, durability, placement, disk, pool, copies: 1 }
+    }
+}
+
+/// Settings before there were copies.
+#[derive(Serialize, Deserialize)]
+struct FilesetSettings3 {
+    name: String,
+    durability: Durability,
+    placement: Placement,
+    disk: Option<String>,
+    pool: String,
+}
+
+impl From<FilesetSettings3> for FilesetSettings {
+    fn from(old: FilesetSettings3) -> FilesetSettings {
+        let FilesetSettings3 { name, durability, placement, disk, pool } = old;
+        FilesetSettings { name, durability, placement, disk, pool, copies: 1 }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct FilesetRecord3 {
+    settings: FilesetSettings3,
+    stage: Stage,
+    first_ino: u64,
+    first_object: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Superblock4 {
+    uuid: String,
+    fileset: FilesetId,
+    settings: FilesetSettings3,
+    hash_key: [u8; 16],
+    epoch: Epoch,
+    state: MountState,
+    crashed_epoch: Epoch,
+    ino_limit: u64,
+    object_limit: u64,
+    sweep_due: bool,
+    disks: Vec<DiskRecord>,
+}
+
+impl From<Superblock4> for Superblock {
+    fn from(old: Superblock4) -> Superblock {
+        Superblock {
+            uuid: old.uuid,
+            fileset: old.fileset,
+            settings: old.settings.into(),
+            hash_key: old.hash_key,
+            epoch: old.epoch,
+            state: old.state,
+            crashed_epoch: old.crashed_epoch,
+            ino_limit: old.ino_limit,
+            object_limit: old.object_limit,
+            sweep_due: old.sweep_due,
+            disks: old.disks,
+        }
     }
 }
 
@@ -78,12 +138,12 @@ impl From<Superblock2> for Superblock {
 
 impl Record for Superblock {
     const KIND: &str = "superblock";
-    const VERSION: u8 = 4;
+    const VERSION: u8 = 5;
 
     fn upgrade(what: &str, version: u8, body: &[u8]) -> Option<Result<Superblock>> {
         match version {
             2 => Some(decode_body::<Superblock2>(what, body).map(Into::into)),
-            3 => Some(decode_body(what, body)),
+            3 | 4 => Some(decode_body::<Superblock4>(what, body).map(Into::into)),
             _ => None,
         }
     }
@@ -91,16 +151,26 @@ impl Record for Superblock {
 
 impl Record for FilesetRecord {
     const KIND: &str = "fileset";
-    const VERSION: u8 = 3;
+    const VERSION: u8 = 4;
 
     fn upgrade(what: &str, version: u8, body: &[u8]) -> Option<Result<FilesetRecord>> {
-        let upgraded = |old: FilesetRecord2| FilesetRecord {
-            settings: old.settings.into(),
-            stage: old.stage,
-            first_ino: old.first_ino,
-            first_object: old.first_object,
+        let of = |settings, stage, (first_ino, first_object)| FilesetRecord {
+            settings,
+            stage,
+            first_ino,
+            first_object,
         };
-        (version == 2).then(|| decode_body(what, body).map(upgraded))
+        let from_2 = |old: FilesetRecord2| {
+            of(old.settings.into(), old.stage, (old.first_ino, old.first_object))
+        };
+        let from_3 = |old: FilesetRecord3| {
+            of(old.settings.into(), old.stage, (old.first_ino, old.first_object))
+        };
+        match version {
+            2 => Some(decode_body(what, body).map(from_2)),
+            3 => Some(decode_body(what, body).map(from_3)),
+            _ => None,
+        }
     }
 }
 
@@ -150,17 +220,38 @@ mod tests {
         assert_eq!((found.object_limit, found.sweep_due), (200, true));
         // From now on it is written in the new version.
         let bytes = encode(&found);
-        assert_eq!(bytes[0], 4);
+        assert_eq!(bytes[0], 5);
         assert_eq!(decode::<Superblock>("superblock", &bytes).unwrap(), found);
     }
 
     #[test]
-    fn a_superblock_of_version_3_is_read_as_it_is() {
-        let old = old_superblock(false, Vec::new());
-        let wanted = Superblock::from(old);
-        let mut bytes = encode(&wanted);
-        bytes[0] = 3;
-        assert_eq!(decode::<Superblock>("superblock", &bytes).unwrap(), wanted);
+    fn a_superblock_of_version_3_or_4_has_one_copy_of_each_file() {
+        let wanted = Superblock::from(old_superblock(false, Vec::new()));
+        let settings = FilesetSettings3 {
+            name: "data".to_owned(),
+            durability: Durability::Strict,
+            placement: Placement::Served,
+            disk: None,
+            pool: DEFAULT_POOL.to_owned(),
+        };
+        let old = Superblock4 {
+            uuid: wanted.uuid.clone(),
+            fileset: wanted.fileset,
+            settings,
+            hash_key: wanted.hash_key,
+            epoch: wanted.epoch,
+            state: wanted.state,
+            crashed_epoch: wanted.crashed_epoch,
+            ino_limit: wanted.ino_limit,
+            object_limit: wanted.object_limit,
+            sweep_due: wanted.sweep_due,
+            disks: Vec::new(),
+        };
+        for version in [3, 4] {
+            let bytes = postcard::to_extend(&old, vec![version]).unwrap();
+            assert_eq!(decode::<Superblock>("superblock", &bytes).unwrap(), wanted);
+        }
+        assert_eq!(wanted.settings.copies, 1);
     }
 
     #[test]

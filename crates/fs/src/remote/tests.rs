@@ -32,6 +32,7 @@ const ACCESS: Access =
 
 fn settings() -> FilesetSettings {
     FilesetSettings {
+        copies: 1,
         name: "data".to_owned(),
         durability: Durability::Strict,
         placement: Placement::Served,

@@ -36,6 +36,11 @@ pub enum Work {
         /// The rules.
         policy: Policy,
     },
+    /// Compares files at rest, and their copies, with their checksums.
+    Scrub {
+        /// Name of the fileset; all of them if none is named.
+        fileset: Option<String>,
+    },
 }
 
 impl Work {
@@ -117,6 +122,8 @@ pub enum StoredWork {
     Rebalance(String),
     /// See [`Work::Policy`].
     Policy(Policy),
+    /// See [`Work::Scrub`].
+    Scrub(Option<String>),
 }
 
 impl From<&Work> for StoredWork {
@@ -125,6 +132,7 @@ impl From<&Work> for StoredWork {
             Work::Drain { disk, to } => StoredWork::Drain(disk.clone(), to.clone()),
             Work::Rebalance { pool } => StoredWork::Rebalance(pool.clone()),
             Work::Policy { policy } => StoredWork::Policy(policy.clone()),
+            Work::Scrub { fileset } => StoredWork::Scrub(fileset.clone()),
         }
     }
 }
@@ -135,6 +143,7 @@ impl From<StoredWork> for Work {
             StoredWork::Drain(disk, to) => Work::Drain { disk, to },
             StoredWork::Rebalance(pool) => Work::Rebalance { pool },
             StoredWork::Policy(policy) => Work::Policy { policy },
+            StoredWork::Scrub(fileset) => Work::Scrub { fileset },
         }
     }
 }
@@ -188,6 +197,8 @@ impl TaskStatus {
                 let rules: Vec<&str> = policy.rules().collect();
                 format!("policy: {}", rules.join(", "))
             }
+            Work::Scrub { fileset: Some(name) } => format!("scrub {name}"),
+            Work::Scrub { fileset: None } => "scrub".to_owned(),
         };
         TaskStatus {
             id,

@@ -7,8 +7,8 @@ use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId};
 use forebay_disk::Disk;
 use forebay_fs::key::{self, Key};
 use forebay_fs::record::{
-    DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Kind, Placement, Stage, Superblock, Usage,
-    decode,
+    CopiesRecord, DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Kind, MountState, ObjectRef,
+    Placement, Stage, Superblock, Usage, decode,
 };
 use forebay_store::{Store, Stores as _};
 
@@ -30,6 +30,8 @@ struct Image {
     snapshots: BTreeMap<u64, u64>,
     /// Copies that snapshots have instead of objects.
     kept: BTreeMap<(ObjectId, u64), ObjectId>,
+    /// Copies of objects in other failure groups.
+    copies: BTreeMap<ObjectId, Vec<ObjectRef>>,
     /// Objects of snapshots.
     held: BTreeSet<ObjectId>,
 }
@@ -70,6 +72,10 @@ fn read(store: &dyn Store) -> Image {
             Key::Kept(object, number) => {
                 let copy: KeptCopy = decode("copy", &value).unwrap();
                 image.kept.insert((object, number), copy.at.id);
+            }
+            Key::Copies(object) => {
+                let record: CopiesRecord = decode("copies", &value).unwrap();
+                image.copies.insert(object, record.copies);
             }
             Key::Xattr(ino, _) => *image.xattrs.entry(ino).or_default() += 1,
         }
@@ -293,12 +299,26 @@ fn check_objects(image: &Image, disks: &[&dyn Disk], problems: &mut Vec<String>)
             _ => {}
         }
     }
+    let copies: BTreeSet<ObjectId> = image.copies.values().flatten().map(|at| at.id).collect();
+    for (object, copies) in &image.copies {
+        let is_needed = referenced.contains_key(object) || image.held.contains(object);
+        // After a crash the next opening removes those that are not.
+        if !is_needed && superblock.state == MountState::Clean {
+            problems.push(format!("copies of object {object}, which belongs to no file"));
+        }
+        for at in copies {
+            if disks[usize::from(at.disk.0)].attributes(at.id).unwrap().is_none() {
+                problems.push(format!("copy {} of object {object} is missing", at.id));
+            }
+        }
+    }
     let in_use: u64 = image.objects_in_use.values().sum();
-    if in_use != referenced.len() as u64 {
-        problems.push(format!("{} objects are in use, not {in_use}", referenced.len()));
+    let counted = referenced.len() + copies.len();
+    if in_use != counted as u64 {
+        problems.push(format!("{counted} objects are in use, not {in_use}"));
     }
     let mut look = |id| {
-        if !referenced.contains_key(&id) && !image.held.contains(&id) {
+        if !referenced.contains_key(&id) && !image.held.contains(&id) && !copies.contains(&id) {
             problems.push(format!("object {id} belongs to no file"));
         }
         true

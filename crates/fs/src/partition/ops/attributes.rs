@@ -34,7 +34,17 @@ impl Partition {
         if set.size.is_some() {
             self.part_from_snapshots(ino)?;
             self.part_from_fenced(ino)?;
+            return self.with_copies(ino, true, || self.set_attributes_now(ino, set, seen));
         }
+        self.set_attributes_now(ino, set, seen)
+    }
+
+    fn set_attributes_now(
+        &self,
+        ino: Ino,
+        set: SetAttributes,
+        seen: Option<SeenObject>,
+    ) -> Result<Attributes> {
         let inode = self.inode(ino)?;
         self.count(Operation::InodeUpdate);
         let (mut state, list) = match set.mode {

@@ -30,6 +30,15 @@ pub struct FilesetStatus {
     /// Pool of disks for its new files; none for a native fileset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+    /// In how many failure groups each file is to lie; none for a native fileset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<u8>,
+    /// Files that wait for copies, as far as is known.
+    #[serde(default)]
+    pub waiting_for_copies: u64,
+    /// Why some of them have fewer copies than they are to have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies_problem: Option<String>,
     /// Inodes of any kind; `None` for a native fileset, where only its disk's file system knows.
     pub files: Option<u64>,
     /// Sum of the sizes of its files; as above.
@@ -190,6 +199,9 @@ impl FilesetStatus {
             durability: settings.durability,
             placement: settings.placement,
             pool: is_counted.then(|| settings.pool.clone()),
+            copies: is_counted.then_some(settings.copies),
+            waiting_for_copies: 0,
+            copies_problem: None,
             files: is_counted.then_some(usage.inodes),
             bytes: is_counted.then_some(usage.bytes),
             problem,

@@ -117,7 +117,8 @@ impl Partition {
             self.part_from_snapshots(ino)?;
         }
         self.part_for_open(ino, access)?;
-        Ok(self.with_space(|| self.open_now(ino, access, caller, Opener::Kernel))?.0)
+        let open = || self.with_space(|| self.open_now(ino, access, caller, Opener::Kernel));
+        Ok(self.with_copies(ino, access.write || access.truncate, open)?.0)
     }
 
     /// As [`Partition::open_file`], for another node. To be closed with [`Partition::close_for_node`].

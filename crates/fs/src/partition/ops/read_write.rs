@@ -25,6 +25,10 @@ impl Partition {
     /// # Errors
     /// [`FsError::Io`], also where bytes of the file are lost; [`FsError::Stale`].
     pub fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.or_with_copy(ino, || self.read_now(ino, offset, buffer))
+    }
+
+    fn read_now(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let inode = self.inode(ino)?;
         let (live, whole_through) = {
             let mut state = inode.lock();

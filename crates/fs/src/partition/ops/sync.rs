@@ -47,6 +47,14 @@ impl Partition {
         if let Some((live, true)) = &live {
             self.shared.objects.publish(live)?;
         }
+        if let Some((live, true)) = &live
+            && self.syncs_copies()
+        {
+            self.shared.objects.sync(live, what)?;
+            // Committed with all that is pending: the record of the file and that of its copies.
+            self.sync_copies(ino, live)?;
+            return self.commit_newest();
+        }
         let live = live.map(|(live, _)| live);
         let batch = match what {
             Sync::All => self.writes.lock().newest_batch(),

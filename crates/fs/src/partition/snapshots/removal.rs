@@ -83,6 +83,7 @@ impl Partition {
         let mut removed = 0;
         self.without_newer(number, store, kept, &mut |at, has_older| {
             if !has_older {
+                self.copies().dropped(at.id);
                 self.shared.objects.remove_now(Removal { at, bytes: 0 });
                 removed += 1;
             }

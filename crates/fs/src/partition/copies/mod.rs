@@ -1,0 +1,542 @@
+//! Copies of files in other failure groups.
+//!
+//! A file has its own object, near its writer, and every program reads and writes that one. Copies of it are made while it is at
+//! rest, and in a strict fileset at each fsync (`making`). A record under the number of the object says where they are, so it
+//! costs nothing to rename, link or remove a file; what is removed with the object goes afterwards.
+//!
+//! A copy is never written to. Whoever is about to write to a file first marks its copies as behind. If the object is lost, the
+//! file turns to a copy (`take_over`): one that is not behind at once, another one only after somebody has said that
+//! the disk is lost, as that takes the file back to its latest fsync.
+//!
+//! Lock order: `turn`, then the lock of an inode, then the write set. No store is read with an inode's lock held.
+//!
+//! What survives a crash: the records, and the copies that they name: these were synced before. A copy that no record names is
+//! removed by the sweep, and so is a record of an object to which nothing refers any more.
+
+mod making;
+mod verify;
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
+
+use forebay_base::{DiskId, Ino, ObjectId, Timestamp};
+use forebay_store::Store;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+pub(crate) use self::making::Settled;
+pub(crate) use self::verify::Verified;
+use crate::error::{FsError, Result};
+use crate::inode::{State, Way};
+use crate::key::{self, Key};
+use crate::object::LiveObject;
+use crate::partition::Partition;
+use crate::record::{CopiesRecord, FilesetSettings, InodeRecord, ObjectRef, decode, encode};
+use crate::writeset::{Known, Removal, WriteSet};
+
+/// Files are synced with their copies by so many threads at a time, each file by one of them.
+const SYNCING: usize = 16;
+/// Two changes within this time may have the same time, by the clock of a disk's file system.
+const TICK: Duration = Duration::from_millis(10);
+
+/// What a fileset knows of its copies.
+#[derive(Default)]
+pub(crate) struct Copies {
+    /// There are copies, or are to be some: to know it without a lock.
+    in_use: AtomicBool,
+    /// In how many failure groups each file is to lie.
+    wanted: AtomicU8,
+    /// Held shared while somebody is about to write to a file; exclusively while it is decided whether a copy is the file.
+    turn: RwLock<()>,
+    /// Files that were opened for writing since their copies were made, or that need others.
+    changed: Mutex<BTreeSet<Ino>>,
+    /// Objects that were removed.
+    dropped: Mutex<Vec<ObjectId>>,
+    /// Copies to which no record refers once everything is committed.
+    replaced: Mutex<Vec<ObjectRef>>,
+    /// All files are to be looked at.
+    look_due: AtomicBool,
+    /// Why some files have fewer copies than they are to have.
+    shortage: Mutex<Option<String>>,
+    syncing: [Mutex<()>; SYNCING],
+}
+
+impl Copies {
+    /// What the store of a fileset says.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn read(store: &dyn Store, settings: &FilesetSettings) -> Result<Copies> {
+        let (from, to) = key::prefix_range(&[key::COPIES]);
+        let copies = Copies::default();
+        let has_any = !store.scan(&from, &to, 1)?.is_empty();
+        copies.in_use.store(has_any, Ordering::Release);
+        copies.want(settings.copies);
+        copies.look_due.store(copies.is_in_use(), Ordering::Release);
+        Ok(copies)
+    }
+
+    /// Each file is to lie in so many failure groups from now on.
+    pub fn want(&self, wanted: u8) {
+        let before = self.wanted.swap(wanted.max(1), Ordering::AcqRel);
+        self.in_use.fetch_or(wanted > 1, Ordering::AcqRel);
+        if before != 0 && before != wanted {
+            self.look_at_all();
+        }
+    }
+
+    /// Whether there are copies, or are to be some.
+    pub fn is_in_use(&self) -> bool {
+        self.in_use.load(Ordering::Acquire)
+    }
+
+    /// In how many failure groups each file is to lie.
+    pub fn wanted(&self) -> u8 {
+        self.wanted.load(Ordering::Acquire)
+    }
+
+    /// Has all files looked at.
+    pub fn look_at_all(&self) {
+        self.look_due.store(true, Ordering::Release);
+    }
+
+    /// Whether all files are to be looked at; not any more from now on.
+    pub fn take_look(&self) -> bool {
+        self.look_due.swap(false, Ordering::AcqRel)
+    }
+
+    /// A file may need other copies than it has.
+    pub fn may_need(&self, ino: Ino) {
+        if self.is_in_use() {
+            self.changed.lock().insert(ino);
+        }
+    }
+
+    /// The files that may need other copies.
+    pub fn take_changed(&self) -> BTreeSet<Ino> {
+        std::mem::take(&mut *self.changed.lock())
+    }
+
+    /// Whether something remains to be done.
+    pub fn has_work(&self) -> bool {
+        self.is_in_use()
+            && (self.look_due.load(Ordering::Acquire)
+                || !self.changed.lock().is_empty()
+                || !self.dropped.lock().is_empty()
+                || !self.replaced.lock().is_empty())
+    }
+
+    /// Files that wait for copies, as far as is known, and why, if they wait for something.
+    pub fn waiting(&self) -> (u64, Option<String>) {
+        (self.changed.lock().len() as u64, self.shortage.lock().clone())
+    }
+
+    /// Says why files have fewer copies than they are to have; nothing if they have not.
+    pub fn note_shortage(&self, why: Option<String>) {
+        let mut shortage = self.shortage.lock();
+        if let Some(why) = why.as_ref().filter(|_| shortage.is_none()) {
+            tracing::warn!(why, "files have fewer copies than they are to have");
+        }
+        *shortage = why;
+    }
+
+    /// An object was removed: its copies go.
+    pub fn dropped(&self, id: ObjectId) {
+        if self.is_in_use() {
+            self.dropped.lock().push(id);
+        }
+    }
+}
+
+impl CopiesRecord {
+    /// Whether a later change of the object would have given it another time.
+    fn tells_later_changes(&self) -> bool {
+        since(self.modified, self.made) >= TICK
+    }
+}
+
+/// The time between two moments; none if they came the other way round.
+fn since(then: Timestamp, now: Timestamp) -> Duration {
+    let nanoseconds =
+        |at: Timestamp| i128::from(at.seconds) * 1_000_000_000 + i128::from(at.nanoseconds);
+    let between = u64::try_from(nanoseconds(now) - nanoseconds(then)).unwrap_or(0);
+    Duration::from_nanos(between)
+}
+
+impl Partition {
+    /// What it knows of its copies.
+    pub(crate) fn copies(&self) -> &Copies {
+        &self.copies
+    }
+
+    /// The copies of an object. They are behind as well if a crash came since they were noted: that somebody writes to the
+    /// object is not committed before it is written.
+    pub(crate) fn copies_of(&self, id: ObjectId) -> Result<Option<CopiesRecord>> {
+        let Some(value) = self.read_key(&key::copies(id))? else { return Ok(None) };
+        let mut record: CopiesRecord = decode("copies", &value)?;
+        record.is_behind |= record.epoch <= self.suspect_epoch;
+        Ok(Some(record))
+    }
+
+    /// All objects with copies, in order of their numbers from `from` on: about `most`, and where to go on.
+    pub(crate) fn all_copies(
+        &self,
+        from: Option<Vec<u8>>,
+        most: usize,
+    ) -> Result<(Vec<(ObjectId, CopiesRecord)>, Option<Vec<u8>>)> {
+        let (first, to) = key::prefix_range(&[key::COPIES]);
+        let (rows, next) = self.read_range(&from.unwrap_or(first), &to, most)?;
+        let mut found = Vec::new();
+        for (key, value) in &rows {
+            if let Some(Key::Copies(id)) = key::parse(key) {
+                found.push((id, decode("copies", value)?));
+            }
+        }
+        Ok((found, next))
+    }
+
+    /// Notes the copies of an object, instead of those that it had.
+    fn put_copies(
+        writes: &mut WriteSet,
+        id: ObjectId,
+        before: Option<&CopiesRecord>,
+        now: Option<&CopiesRecord>,
+    ) {
+        match now {
+            Some(record) => writes.put(key::copies(id), encode(record), Known::MayExist),
+            None if before.is_some() => writes.delete(key::copies(id)),
+            None => {}
+        }
+        for (record, count) in [(before, -1), (now, 1)] {
+            for at in record.into_iter().flat_map(|record| &record.copies) {
+                writes.count_objects(at.disk, count);
+            }
+        }
+    }
+
+    // --- those who use files ---
+
+    /// Carries out what needs the bytes of a file, or changes them if it `writes`: on a copy if the file's own object is lost.
+    pub(crate) fn with_copies<T>(
+        &self,
+        ino: Ino,
+        writes: bool,
+        mut operation: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        if !self.copies.is_in_use() {
+            return operation();
+        }
+        if self.is_on_bad_disk(ino)? {
+            self.take_over(ino)?;
+        }
+        self.or_with_copy(ino, || {
+            let _about_to_write = if writes { Some(self.mark_written(ino)?) } else { None };
+            operation()
+        })
+    }
+
+    /// As [`Partition::with_copies`] for whoever only reads, where the disk need not be looked at before.
+    pub(crate) fn or_with_copy<T>(
+        &self,
+        ino: Ino,
+        mut operation: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        match operation() {
+            Err(FsError::Io(_) | FsError::Absent(_))
+                if self.copies.is_in_use() && self.take_over(ino)? =>
+            {
+                operation()
+            }
+            done => done,
+        }
+    }
+
+    /// Whether an object lies on a disk that takes nothing any more, in a fileset whose files may lie elsewhere as well.
+    pub(crate) fn is_on_dead_disk(&self, live: &LiveObject) -> bool {
+        let objects = &self.shared.objects;
+        self.copies.is_in_use()
+            && objects.disk(live.at.disk).is_ok_and(|disk| {
+                objects.finds_failing(disk);
+                !disk.is_sound()
+            })
+    }
+
+    fn is_on_bad_disk(&self, ino: Ino) -> Result<bool> {
+        let inode = self.inode(ino)?;
+        let at = inode.lock().file().and_then(|file| file.object);
+        Ok(match at {
+            Some(at) => !self.shared.objects.disk(at.disk)?.is_sound(),
+            None => false,
+        })
+    }
+
+    /// Marks the copies of a file as behind. While the result lives no copy is taken for the file.
+    fn mark_written(&self, ino: Ino) -> Result<RwLockReadGuard<'_, ()>> {
+        let turn = self.copies.turn.read();
+        let inode = self.inode(ino)?;
+        let at = inode.lock().file().and_then(|file| file.object);
+        if let Some(at) = at
+            && let Some(record) = self.copies_of(at.id)?
+            && !record.is_behind
+        {
+            let behind = CopiesRecord { is_behind: true, ..record };
+            self.writes.lock().put(key::copies(at.id), encode(&behind), Known::MayExist);
+        }
+        self.copies.may_need(ino);
+        Ok(turn)
+    }
+
+    // --- an object is lost ---
+
+    /// Has a file turn to a copy of its object, if one is there that may stand for it. Whether it has another object now.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub(crate) fn take_over(&self, ino: Ino) -> Result<bool> {
+        let _nobody_begins_to_write = self.copies.turn.write();
+        let inode = self.inode(ino)?;
+        let at = inode.lock().file().and_then(|file| file.object);
+        let Some(at) = at else { return Ok(false) };
+        let Some(record) = self.copies_of(at.id)? else { return Ok(false) };
+        let Some(copy) = self.open_copy(&record) else { return Ok(false) };
+        let is_given_up = !self.shared.objects.disk(at.disk)?.is_expected();
+        let mut state = inode.lock();
+        let is_same = state.file().is_some_and(|file| file.object == Some(at));
+        if !is_same || !may_stand_for(&record, &state, is_given_up) {
+            self.shared.objects.drop_handle(copy);
+            return Ok(!is_same);
+        }
+        self.turn_to_other(ino, &mut state, (at, &record), &copy);
+        drop(state);
+        self.shared.objects.drop_handle(copy);
+        self.copies.may_need(ino);
+        self.shared.fail_points.reach("takeover.turned")?;
+        Ok(true)
+    }
+
+    /// Opens the first copy that is there and has its size.
+    fn open_copy(&self, record: &CopiesRecord) -> Option<Arc<LiveObject>> {
+        let objects = &self.shared.objects;
+        let is_sound = |at: &&ObjectRef| objects.disk(at.disk).is_ok_and(|disk| disk.is_sound());
+        record.copies.iter().filter(is_sound).find_map(|at| {
+            let live = objects.open(*at).ok()?;
+            (live.opened_attributes.size == record.size).then_some(live)
+        })
+    }
+
+    fn turn_to_other(
+        &self,
+        ino: Ino,
+        state: &mut State,
+        (at, record): (ObjectRef, &CopiesRecord),
+        copy: &Arc<LiveObject>,
+    ) {
+        let is_older = state.size != record.size || state.changed != record.changed;
+        if record.is_behind && is_older {
+            tracing::error!(%ino, object = %at.id, "what was written since the latest copy is lost with its disk");
+            self.damage.note(ino, "what was written since its latest copy is lost with a disk");
+            (state.modified, state.changed) = (record.modified, self.now());
+        } else {
+            tracing::warn!(%ino, object = %at.id, copy = %copy.at.id, "a file goes on with a copy of its object");
+        }
+        let rest: Vec<ObjectRef> =
+            record.copies.iter().copied().filter(|other| *other != copy.at).collect();
+        let next = (!rest.is_empty()).then(|| CopiesRecord {
+            copies: rest,
+            is_behind: false,
+            epoch: self.epoch,
+            ..record.clone()
+        });
+        let allocated = state.allocated_bytes;
+        let Some(file) = state.file_mut() else { return };
+        let mut writes = self.writes.lock();
+        let dropped = self.drop_object(&mut writes, file, allocated);
+        file.object = Some(copy.at);
+        file.see(copy.opened_attributes);
+        file.is_cut = false;
+        file.pages_valid = false;
+        if file.opens.handles > 0 {
+            file.live = Some(Arc::clone(copy));
+        } else {
+            file.settle();
+        }
+        state.size = record.size;
+        state.allocated_bytes = copy.opened_attributes.allocated_bytes;
+        self.put_inode(&mut writes, ino, state);
+        Self::put_copies(&mut writes, at.id, Some(record), None);
+        Self::put_copies(&mut writes, copy.at.id, None, next.as_ref());
+        drop(writes);
+        dropped.into_iter().for_each(|live| self.shared.objects.drop_handle(live));
+    }
+
+    // --- what goes ---
+
+    /// Has the copies of a file follow it to another object, which holds the same bytes. In the critical section of that.
+    pub(crate) fn copies_follow(
+        writes: &mut WriteSet,
+        (from, to): (ObjectId, ObjectId),
+        record: &CopiesRecord,
+    ) {
+        Self::put_copies(writes, from, Some(record), None);
+        Self::put_copies(writes, to, None, Some(record));
+    }
+
+    /// The copies that follow a file to another disk. While the first part of the result lives nobody begins to write.
+    pub(crate) fn copies_to_follow(
+        &self,
+        id: ObjectId,
+        to: ObjectRef,
+    ) -> Result<(Option<RwLockWriteGuard<'_, ()>>, Option<CopiesRecord>)> {
+        if !self.copies.is_in_use() || self.shared.objects.is_archive(to.disk) {
+            // What lies in an archive has no copies.
+            return Ok((None, None));
+        }
+        let turn = self.copies.turn.write();
+        let record = self.copies_of(id)?;
+        Ok((Some(turn), record))
+    }
+
+    /// Has the copies of objects go to which nothing refers: those of files that were removed before a crash.
+    pub(crate) fn drop_copies_of_nobody(
+        &self,
+        copies: &[(ObjectId, Vec<ObjectRef>)],
+        referenced: &[ObjectRef],
+        below: u64,
+    ) {
+        if copies.is_empty() {
+            return;
+        }
+        let referenced: HashSet<ObjectId> = referenced.iter().map(|at| at.id).collect();
+        let old = copies.iter().map(|(id, _)| *id).filter(|id| id.local() < below);
+        let unneeded = old.filter(|id| !referenced.contains(id));
+        unneeded.for_each(|id| self.copies.dropped(id));
+    }
+
+    /// Removes the copies of objects that were removed, and those that were replaced.
+    ///
+    /// # Errors
+    /// What the store says; to be called again then.
+    pub(crate) fn remove_unneeded_copies_of_files(&self) -> Result<()> {
+        let dropped = std::mem::take(&mut *self.copies.dropped.lock());
+        if !dropped.is_empty() {
+            let _one_at_a_time = self.copies.turn.write();
+            for id in dropped {
+                let Some(record) = self.copies_of(id)? else { continue };
+                Self::put_copies(&mut self.writes.lock(), id, Some(&record), None);
+                self.copies.replaced.lock().extend(record.copies);
+            }
+        }
+        let replaced = std::mem::take(&mut *self.copies.replaced.lock());
+        if replaced.is_empty() {
+            return Ok(());
+        }
+        if let Err(error) = self.commit() {
+            self.copies.replaced.lock().extend(replaced);
+            return Err(error);
+        }
+        self.shared.fail_points.reach("copy.replaced")?;
+        replaced.into_iter().for_each(|at| {
+            self.shared.objects.remove_now(Removal { at, bytes: 0 });
+        });
+        Ok(())
+    }
+
+    /// Objects that records of copies name, and the objects whose copies they are.
+    ///
+    /// # Errors
+    /// [`FsError::Damaged`] if one cannot be read: it may refer to any object.
+    pub(crate) fn referenced_copies(&self) -> Result<Vec<(ObjectId, Vec<ObjectRef>)>> {
+        let mut found = Vec::new();
+        crate::recovery::scan_prefix(&*self.store, &[key::COPIES], &mut |key, value| {
+            if let Some(Key::Copies(id)) = key::parse(key) {
+                found.push((id, decode::<CopiesRecord>("copies", value)?.copies));
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// The object of a file, committed or not.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub(crate) fn object_of_stored(&self, ino: Ino) -> Result<Option<ObjectRef>> {
+        match self.inode(ino) {
+            Err(FsError::Stale) => Ok(None),
+            inode => {
+                let inode = inode?;
+                let state = inode.lock();
+                Ok(state.file().and_then(|file| file.object).filter(|_| state.nlink > 0))
+            }
+        }
+    }
+
+    /// The disks of the copies of a file, as it is now.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub(crate) fn disks_of_copies(&self, ino: Ino) -> Result<Vec<DiskId>> {
+        let Some(at) = self.object_of_stored(ino)?.filter(|_| self.copies.is_in_use()) else {
+            return Ok(Vec::new());
+        };
+        let record = self.copies_of(at.id)?.filter(|record| !record.is_behind);
+        Ok(record.iter().flat_map(|record| &record.copies).map(|at| at.disk).collect())
+    }
+
+    /// Whether a file has other copies than it is to have.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub(crate) fn needs_copies(&self, ino: Ino) -> Result<bool> {
+        let Some(at) = self.object_of_stored(ino)? else { return Ok(false) };
+        let disk = self.shared.objects.disk(at.disk)?;
+        if disk.is_archive() {
+            return Ok(false);
+        }
+        let wanted = usize::from(self.copies.wanted().max(1)) - 1;
+        Ok(match self.copies_of(at.id)? {
+            None => wanted > 0 || !disk.is_sound(),
+            Some(record) => {
+                let good = self.good_copies(at, &record).len();
+                record.is_behind
+                    || !disk.is_sound()
+                    || good != wanted
+                    || record.copies.len() != wanted
+            }
+        })
+    }
+
+    /// Whether a file has a copy, as it is now, on another disk than its object.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub(crate) fn has_copy_elsewhere(&self, at: ObjectRef, inode: &InodeRecord) -> Result<bool> {
+        if !self.copies.is_in_use() {
+            return Ok(false);
+        }
+        let is_there = |copy: &ObjectRef| {
+            copy.disk != at.disk
+                && self.shared.objects.disk(copy.disk).is_ok_and(|disk| disk.is_sound())
+        };
+        let is_current = |record: &CopiesRecord| {
+            !record.is_behind || record.size == inode.size && record.changed == inode.changed
+        };
+        let record = self.copies_of(at.id)?.filter(is_current);
+        Ok(record.is_some_and(|record| record.copies.iter().any(is_there)))
+    }
+}
+
+/// Whether a copy may stand for a file whose object cannot be reached.
+fn may_stand_for(record: &CopiesRecord, state: &State, is_given_up: bool) -> bool {
+    let Some(file) = state.file() else { return false };
+    // The kernel has the object itself, and whoever writes has the file open for that.
+    let is_held = file.opens.way == Some(Way::Direct) || file.opens.is_written();
+    if file.opens.handles > 0 && is_held {
+        return false;
+    }
+    let is_as_copied = record.size == state.size
+        && record.changed == state.changed
+        && record.tells_later_changes();
+    is_given_up || !record.is_behind || is_as_copied
+}
