@@ -235,6 +235,15 @@ impl InodeCache {
         }
     }
 
+    /// How often kernels were told of an inode and did not forget it yet.
+    pub fn references(&self, ino: Ino) -> u64 {
+        let shard = self.shard(ino).lock();
+        match shard.inodes.get(ino) {
+            Some(inode) => inode.kernel_refs.load(Ordering::Relaxed),
+            None => shard.kernel_refs.get(&ino).copied().unwrap_or(0),
+        }
+    }
+
     /// Forgets an inode that is gone.
     pub fn remove(&self, ino: Ino) {
         self.take_out(&mut self.shard(ino).lock(), ino);

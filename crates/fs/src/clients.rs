@@ -251,6 +251,13 @@ impl Clients {
         }
     }
 
+    /// How often the kernel of `client` was told of an inode and did not forget it yet.
+    pub fn references(&self, client: ClientId, ino: Ino) -> u64 {
+        let table = self.0.lock();
+        let held = table.clients.get(&client).and_then(|held| held.references.get(&ino));
+        held.copied().unwrap_or(0)
+    }
+
     /// Each client with the inodes it refers to and its open handles.
     pub fn usage(&self) -> Vec<(ClientId, usize, usize)> {
         let table = self.0.lock();

@@ -317,7 +317,7 @@ impl Objects {
         let of = self.disk(at.disk).ok()?;
         // As in `make_on`.
         let _about_to = of.hold();
-        if of.is_near || !of.takes_new() || !of.space.takes_objects() || !suits(of) {
+        if of.is_near || !suits(of) {
             return None;
         }
         let object = of.disk.made_at_home(at.id)?;

@@ -225,6 +225,45 @@ impl Cache {
         used
     }
 
+    /// Whether this client is changing an item, by a request to the owner.
+    #[must_use]
+    pub fn is_changing(&self, item: &Item) -> bool {
+        self.changing.contains_key(item)
+    }
+
+    /// This client changes these items by itself, in a directory that is delegated to it: nothing that was asked before is cached for
+    /// them. What they are from now on may be used as long as the directory is delegated.
+    pub fn change_here(&mut self, items: impl IntoIterator<Item = Item>) {
+        for item in items {
+            self.bar(item.clone());
+            self.held.insert(item, GrantNumber(0));
+        }
+    }
+
+    /// What this client changed by itself was reported with the request of `ticket`. `granted` says which of these items the owner
+    /// grants from now on. Returns those that may not be used any more.
+    pub fn reported(
+        &mut self,
+        ticket: Ticket,
+        items: impl IntoIterator<Item = (Item, Option<GrantNumber>)>,
+    ) -> Vec<Item> {
+        let mut lost = Vec::new();
+        for (item, granted) in items {
+            let is_without_grant = self.held.get(&item) == Some(&GrantNumber(0));
+            let blocked = self.crossed(ticket, &item) || self.changing.contains_key(&item);
+            match granted.filter(|_| self.tickets.contains(&ticket) && !blocked) {
+                Some(number) if is_without_grant => drop(self.held.insert(item, number)),
+                None if is_without_grant => {
+                    self.held.remove(&item);
+                    lost.push(item);
+                }
+                _ => {}
+            }
+        }
+        self.end(ticket);
+        lost
+    }
+
     /// The kernel has forgotten these items by itself. Returns what to give back to the owner.
     pub fn forget(&mut self, items: impl IntoIterator<Item = Item>) -> Vec<(Item, GrantNumber)> {
         let held = items.into_iter().filter_map(|item| self.held.remove_entry(&item));

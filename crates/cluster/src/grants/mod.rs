@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`Item::Attributes`] | attributes, extended attributes and ACLs of an inode; the listing of a directory; bytes of a file that nobody has open for writing |
 //! | [`Item::Entry`] | what a name of a directory refers to, or that it does not exist |
+//! | [`Item::Directory`] | a directory with all its names, for one client alone, which may change names by itself and report later |
 //!
 //! - **Nothing outlives its word.** A grant may be used while its owner vouches for it: for `vouch` at the most after the client
 //!   sent its latest answered ping, and no longer than the owner's own lease. Timeouts given to the kernel end then too:
@@ -20,6 +21,9 @@
 //! - **No waiting in circles.** Reads are answered at all times, without a grant while a change waits for recalls. The kernel may
 //!   invalidate only after a READ in flight was answered, so a READ must never wait for a recall.
 //! - **Own changes.** A client stops using its own grants on what it changes when it sends the change.
+//! - **Delegations.** A directory is delegated ([`Item::Directory`]) to one client at a time. The owner recalls that before anybody else
+//!   learns of the directory, or changes it. The client reports what it has done there before it acknowledges, and nothing else of
+//!   the directory is kept without a grant of its own from then on.
 //! - **Quiet and contended.** While a client has a file open for writing, no other client is granted its attributes: every read
 //!   there asks for time and size first. The open for writing waits for the recalls.
 //! - **Ping-pong.** An item whose grants are recalled is not granted again for `cool_down_min`, twice as long each time that
@@ -59,4 +63,6 @@ pub enum Item {
     Attributes(Ino),
     /// A name in a directory.
     Entry(Ino, Box<[u8]>),
+    /// A directory that is delegated to the client: nobody else is told of it.
+    Directory(Ino),
 }

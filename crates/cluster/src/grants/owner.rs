@@ -178,6 +178,18 @@ impl Grants {
         held.is_some_and(|held| held.number <= seen)
     }
 
+    /// Whether another client has a grant of an item, or has not acknowledged that it was recalled.
+    #[must_use]
+    pub fn others_have(&self, client: ClientId, item: &Item) -> bool {
+        self.items.get(item).is_some_and(|granted| granted.is_with_others(client))
+    }
+
+    /// Directories that are delegated.
+    #[must_use]
+    pub fn directories(&self) -> Vec<Item> {
+        self.items.range(Item::Directory(Ino(0))..).map(|(item, _)| item.clone()).collect()
+    }
+
     /// A change has taken effect, and the client that made it is granted one of the items that it touched in the same step, if
     /// nobody else changes it now. Says as well whether nobody else has begun to change it since this change began.
     pub fn applied_by(
@@ -243,6 +255,9 @@ impl Grants {
             return None;
         }
         if self.items.get(item).is_some_and(|granted| !granted.may_be_granted(client, now)) {
+            return None;
+        }
+        if matches!(item, Item::Directory(_)) && self.others_have(client, item) {
             return None;
         }
         let again = self.items.get(item).is_some_and(|it| it.holders.contains_key(&client));
@@ -530,6 +545,11 @@ impl Granted {
     /// How long the cool-down is remembered, to be made longer if grants are recalled soon again.
     fn kept_until(&self) -> Moment {
         self.cool_until + self.cool_down * 8
+    }
+
+    fn is_with_others(&self, client: ClientId) -> bool {
+        let mut recalled = self.recalls.values();
+        self.holders.keys().any(|holder| *holder != client) || recalled.any(|of| *of != client)
     }
 
     fn may_be_granted(&self, client: ClientId, now: Moment) -> bool {

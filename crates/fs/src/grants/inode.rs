@@ -59,6 +59,8 @@ pub(super) struct KeptInode {
     pub names: Option<AllNames>,
     /// The kernel knows the inode: it was told of it, with these attributes or earlier ones.
     pub is_told: bool,
+    /// How often the owner has told this node of the inode since it is kept.
+    pub told: u64,
     /// The whole content of a small file. Whoever changes it recalls the grant of the attributes first.
     pub bytes: Option<Arc<[u8]>>,
     /// Which one this is of those that were kept of the inode.

@@ -23,6 +23,8 @@ pub(crate) enum Learned {
         continues: bool,
         /// A file that was made, and how its object was that this node has made.
         file: Option<(Attributes, ObjectAttributes)>,
+        /// A directory that was made.
+        made: Option<Attributes>,
     },
     Xattr(Ino, Vec<u8>, Option<Vec<u8>>),
     XattrNames(Ino, Vec<u8>),
@@ -46,6 +48,19 @@ impl Learned {
         }
     }
 
+    /// The directory that may have been delegated.
+    pub(super) fn delegated(&self) -> Option<Item> {
+        match self {
+            Learned::Change { made, .. } => made.map(|made| Item::Directory(made.ino)),
+            Learned::Name(..)
+            | Learned::Attributes(_)
+            | Learned::Xattr(..)
+            | Learned::XattrNames(..)
+            | Learned::Link(..)
+            | Learned::Listing(..) => None,
+        }
+    }
+
     pub(super) fn grants_directory(&self) -> bool {
         self.directory().is_some()
     }
@@ -59,14 +74,15 @@ impl Learned {
                 (Some(entry), known.map(|(ino, _)| Item::Attributes(ino)))
             }
             Learned::Attributes(attributes) => (None, Some(Item::Attributes(attributes.ino))),
-            Learned::Change { change, file, .. } => {
+            Learned::Change { change, file, made, .. } => {
                 let entry = match change {
                     NameChange::Made(parent, name, _) => {
                         Some(Item::Entry(*parent, name.as_slice().into()))
                     }
                     NameChange::Removed(..) | NameChange::Moved { .. } => None,
                 };
-                (entry, file.map(|(file, _)| Item::Attributes(file.ino)))
+                let inode = file.map(|(file, _)| file.ino).or(made.map(|made| made.ino));
+                (entry, inode.map(Item::Attributes))
             }
             Learned::Xattr(ino, ..)
             | Learned::XattrNames(ino, _)

@@ -20,6 +20,7 @@
 
 mod heard;
 mod inode;
+mod journal;
 mod kept;
 mod learned;
 mod names;
@@ -36,7 +37,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::ObjectRef;
 
-pub(crate) use kept::{Kept, Looked, Named, OwnChange};
+pub(crate) use journal::{CHANGES_AT_ONCE, NeverKnown};
+pub(crate) use kept::{Kept, Looked, Lost, MakeHere, Named, OwnChange};
 pub(crate) use learned::Learned;
 pub(crate) use names::{NAMES_MAX, NameChange};
 pub(crate) use owner::{Changer, Changing, Granting};
@@ -54,6 +56,8 @@ pub(crate) struct Granted {
     pub attributes: Option<GrantNumber>,
     /// Where the object of that inode lies, if it is a file that is granted and its client may go there itself.
     pub home: Option<ObjectRef>,
+    /// A directory that was made is delegated to its client.
+    pub directory: Option<GrantNumber>,
     /// Grows when the owner takes back all that the client was granted, without its answer.
     pub term: u64,
 }

@@ -41,7 +41,9 @@ pub(super) struct AllNames {
 impl AllNames {
     pub fn of(listing: &[DirectoryItem]) -> AllNames {
         let mut all = AllNames::default();
-        listing.iter().for_each(|item| all.insert(&item.name));
+        for item in listing {
+            all.insert(&item.name);
+        }
         all
     }
 
@@ -54,25 +56,34 @@ impl AllNames {
         self.names.contains(name)
     }
 
-    fn insert(&mut self, name: &[u8]) {
-        if self.names.insert(name.into()) {
-            self.cost += cost_of(name);
-        }
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Returns by how much the cost has grown.
+    pub fn insert(&mut self, name: &[u8]) -> usize {
+        let cost = if self.names.insert(name.into()) { cost_of(name) } else { 0 };
+        self.cost += cost;
+        cost
+    }
+
+    /// Returns by how much the cost has fallen.
+    pub fn remove(&mut self, name: &[u8]) -> usize {
+        let cost = if self.names.remove(name) { cost_of(name) } else { 0 };
+        self.cost -= cost;
+        cost
     }
 
     /// As they are after a change in this directory; `None` if they are too many to be kept.
     pub fn after(mut self, change: &NameChange, directory: Ino) -> Option<AllNames> {
         match change {
-            NameChange::Made(parent, name, _) if *parent == directory => self.insert(name),
-            NameChange::Removed(parent, name) if *parent == directory => {
-                if self.names.remove(name.as_slice()) {
-                    self.cost -= cost_of(name);
-                }
-            }
+            NameChange::Made(parent, name, _) if *parent == directory => drop(self.insert(name)),
+            NameChange::Removed(parent, name) if *parent == directory => drop(self.remove(name)),
             NameChange::Moved { directory: at, old, new, keeps_old } if *at == directory => {
                 // Where both lead to one file, nothing was changed. To take one name too many for there does no harm.
-                if !keeps_old && !self.contains(new) && self.names.remove(old.as_slice()) {
-                    self.cost -= cost_of(old);
+                if !keeps_old && !self.contains(new) {
+                    self.remove(old);
                 }
                 self.insert(new);
             }

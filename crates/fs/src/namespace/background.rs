@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use forebay_base::FilesetId;
 
@@ -11,10 +12,14 @@ use crate::error::{FsError, Result};
 use crate::partition::Partition;
 use crate::record::MountState;
 use crate::recovery::read_superblock;
+use crate::remote::REPORT_DELAY;
 use crate::shared::Waking;
 
 /// Longest time until a new owner knows what programs of this node have open.
-const TELLING_MAX: std::time::Duration = std::time::Duration::from_secs(1);
+const TELLING_MAX: Duration = Duration::from_secs(1);
+
+/// How long a report that an owner did not answer rests.
+const REPORT_PAUSE: Duration = Duration::from_millis(500);
 
 /// The first error of several things that are all done.
 fn first_error(outcomes: impl Iterator<Item = Result<()>>) -> Result<()> {
@@ -36,8 +41,32 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::commit`].
     pub fn sync_all(&self) -> Result<()> {
+        let reported = self.report_all();
         self.commit()?;
+        reported?;
         self.shared.objects.sync_disks()
+    }
+
+    /// Tells the owners of filesets what this node has done by itself in directories that are delegated to it.
+    ///
+    /// # Errors
+    /// Why one of them does not know it.
+    pub fn report_all(&self) -> Result<()> {
+        first_error(self.shared.owners.remote().iter().map(|remote| remote.report()))
+    }
+
+    /// Reports a little after each first change.
+    fn run_reports(&self) {
+        let Some(membership) = &self.cluster else { return };
+        while !self.shared.bell.is_stopping() {
+            membership.reports.wait();
+            self.shared.bell.wait_for_stop(REPORT_DELAY);
+            if let Err(error) = self.report_all() {
+                tracing::debug!(%error, "an owner does not know yet what was done here");
+                self.shared.bell.wait_for_stop(REPORT_PAUSE);
+                membership.reports.ring();
+            }
+        }
     }
 
     /// Whether [`Namespace::after_request`] has something to do. Takes no lock, whatever the number of filesets.
@@ -149,6 +178,7 @@ impl Namespace {
         start("reclaim", |namespace| namespace.shared.objects.run_reclaim())?;
         if self.cluster.is_some() {
             start("forgotten", Namespace::run_telling)?;
+            start("reports", Namespace::run_reports)?;
         }
         start("tasks", Namespace::run_tasks)?;
         start("filesets", |namespace| {
@@ -257,6 +287,9 @@ impl Namespace {
             outcome = outcome.and(marked);
         }
         partitions.iter().for_each(|partition| partition.let_go());
+        if let Err(error) = self.report_all() {
+            tracing::error!(%error, "what this node did in directories that are delegated to it is lost");
+        }
         self.shared.owners.remote().iter().for_each(|remote| remote.return_numbers());
         self.let_go_of_all();
         // Whatever came before: the engines are not to be ended in silence.
@@ -278,6 +311,9 @@ impl Background {
         self.namespace.shared.objects.stop();
         self.namespace.stop_tasks();
         self.namespace.stop_recalls();
+        if let Some(membership) = &self.namespace.cluster {
+            membership.reports.ring();
+        }
         for thread in self.threads {
             if thread.join().is_err() {
                 tracing::error!("a background thread panicked");

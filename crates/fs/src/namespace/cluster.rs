@@ -24,7 +24,7 @@ use crate::grants::{Kept, Traffic};
 use crate::owner::{Owner, Route};
 use crate::partition::Partition;
 use crate::record::{DiskRecord, Usage, decode};
-use crate::remote::{Lent, NearFiles, OpenFiles, RemoteOwner, Request, Whole};
+use crate::remote::{Lent, NearFiles, OpenFiles, RemoteOwner, ReportBell, Request, Whole};
 use crate::settings::LockChoice;
 use crate::stale::Stale;
 use crate::untold::Telling;
@@ -148,6 +148,7 @@ pub(super) struct Membership {
     pub(super) near: Arc<NearFiles>,
     /// What the kernel may keep of filesets of other nodes.
     pub(super) lent: Arc<Lent>,
+    pub(super) reports: Arc<ReportBell>,
     /// Disks that this node is about to bring, by their identities.
     pub(super) coming: Mutex<HashMap<String, Arc<dyn Disk>>>,
     /// Nodes that have not heard of the latest change of disks, if this one owns the root.
@@ -172,6 +173,7 @@ impl Membership {
             open_files: Mutex::default(),
             near: Arc::default(),
             lent: Arc::default(),
+            reports: Arc::default(),
             coming: Mutex::default(),
             unheard: Mutex::default(),
             telling: Mutex::default(),
@@ -216,7 +218,7 @@ impl Membership {
         let open_files = self.open_files(fileset);
         let near = Arc::clone(&self.near);
         let traffic = Arc::clone(self.traffic.lock().entry(node).or_default());
-        let kept = Kept::new(clock, &traffic, &near, &self.lent);
+        let kept = Kept::new(clock, &traffic, &near, (&self.lent, &self.reports));
         Owner::Remote(Arc::new(RemoteOwner::new(fileset, node, channel, open_files, near, kept)))
     }
 

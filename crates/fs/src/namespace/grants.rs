@@ -10,6 +10,8 @@ use crate::attributes::{Attributes, KeepName};
 use crate::error::Result;
 use crate::grants::{Changer, Changing, GrantFigures, Item, Touched, Why};
 use crate::owner::Owner;
+use crate::partition::Partition;
+use crate::record::Kind;
 use crate::remote::RemoteOwner;
 
 impl Namespace {
@@ -46,6 +48,43 @@ impl Namespace {
         mut operation: impl FnMut(&Owner) -> Result<T>,
     ) -> Result<T> {
         self.waiting_for_disks(|| self.change(ino, &touched, &mut operation))
+    }
+
+    /// Whether an inode is a directory of this node's that is delegated to another node.
+    pub(super) fn is_delegated(&self, found: &Attributes) -> bool {
+        self.delegated(found).is_some()
+    }
+
+    /// Who is to take a directory back that is delegated to another node.
+    fn delegated(&self, found: &Attributes) -> Option<Arc<Partition>> {
+        if found.kind != Kind::Directory || self.cluster.is_none() {
+            return None;
+        }
+        let partition = match self.shared.owners.find(found.ino.fileset()).as_deref() {
+            Some(Owner::Local(partition)) => Arc::clone(partition),
+            Some(Owner::Native(_) | Owner::Remote(_)) | None => return None,
+        };
+        let is_delegated =
+            partition.granting().is_some_and(|it| it.is_delegated(ClientId::LOCAL, found.ino));
+        is_delegated.then_some(partition)
+    }
+
+    /// The kernel of this node is told of an inode. If it is a directory that is delegated to another node, that is taken back first.
+    pub(super) fn told_of(&self, found: Attributes) -> Result<Attributes> {
+        let Some(partition) = self.delegated(&found) else { return Ok(found) };
+        if let Some(granting) = partition.granting() {
+            granting.take_directory_back(ClientId::LOCAL, found.ino);
+        }
+        let again = self.at(found.ino, |owner| owner.attributes(found.ino));
+        if again.is_err() {
+            self.forget(found.ino, 1);
+        }
+        again
+    }
+
+    /// How often kernels were told of an inode of this node's and did not forget it yet.
+    pub(crate) fn references(&self, ino: Ino) -> u64 {
+        self.shared.inodes.references(ino)
     }
 
     /// Recalls what a change of the root directory touches, where it does not go through [`Namespace::change`]. Nothing is granted

@@ -40,7 +40,7 @@ impl Namespace {
             return Ok(directory);
         }
         match found? {
-            Found::Here(attributes) => Ok(attributes),
+            Found::Here(attributes) => self.told_of(attributes),
             Found::Elsewhere(ino) => {
                 let found = self.at(ino, |owner| owner.look_at(ino))?;
                 Ok(self.named_elsewhere((parent, name), found))
@@ -294,7 +294,17 @@ impl Namespace {
         item: &DirectoryItem,
     ) -> Result<Option<Attributes>> {
         match self.shared.owners.find(item.ino.fileset()).as_deref() {
-            Some(owner) => owner.listed_attributes(parent, item),
+            Some(owner) => {
+                let found = owner.listed_attributes(parent, item)?;
+                // One that must be taken back first is left to whoever asks for it.
+                Ok(found.filter(|found| {
+                    let is_here = !self.is_delegated(found);
+                    if !is_here {
+                        self.shared.inodes.forget(found.ino, 1);
+                    }
+                    is_here
+                }))
+            }
             // A fileset that is not open is not opened by a listing: the kernel looks it up when somebody asks for it.
             None => Ok(None),
         }

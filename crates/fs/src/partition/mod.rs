@@ -46,6 +46,8 @@ use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::writeset::{Known, Overlay, Removal, Uncommitted, WriteSet};
 
+pub(crate) use issued::NumbersForNode;
+
 /// A pair of the store: key and value.
 pub(crate) type Row = (Vec<u8>, Vec<u8>);
 
@@ -221,6 +223,15 @@ impl Partition {
         }
         let knows_all = || self.granting.as_ref().is_some_and(|it| it.knows_what_is_open());
         self.shared.inodes.peek(ino).is_some_and(|inode| !is_far(inode)) || knows_all()
+    }
+
+    /// Whether a file that is made in a directory takes nothing from it but perhaps its group.
+    pub(crate) fn inherits_nothing(&self, directory: Ino) -> bool {
+        let inode = self.shared.inodes.peek(directory);
+        inode.is_some_and(|inode| {
+            let state = inode.lock();
+            state.is_directory() && state.nlink > 0 && state.xattrs == 0
+        })
     }
 
     /// Where the object of a file lies, if that is a disk of another node on which nodes may reach it themselves.

@@ -34,6 +34,12 @@ impl Service for CacheService {
                 owner.recalled(recall, items);
             }
         }
+        if let Some(owner) = &owner {
+            let more = owner.return_directories(&all).map_err(|error| {
+                CallError::Refused(format!("what was done here could not be reported: {error}"))
+            })?;
+            all.extend(more);
+        }
         // The kernel may have been lent something by an earlier owner.
         self.fs.take_back(&all, why);
         if let Some(owner) = &owner {

@@ -18,7 +18,9 @@ use forebay_base::{DiskId, Ino, ObjectId};
 use forebay_cluster::Moment;
 
 use super::RemoteOwner;
-use super::owner::{accepted, learn_file, not_kept, senseless};
+use super::changes::Change;
+use super::here::seen_when_made;
+use super::owner::{MadeHere, accepted, learn_made, not_kept, senseless};
 use super::wire::{Answer, NewInode, Reply, Request};
 use crate::attributes::{Attributes, SetId};
 use crate::error::{FsError, Result};
@@ -33,19 +35,32 @@ use crate::record::ObjectRef;
 const NUMBERS_PAUSE: Duration = Duration::from_secs(5);
 
 /// How often a removal looks whether handles were closed, and how long it waits between.
-const CLOSE_LOOKS: u32 = 20;
-const CLOSE_PAUSE: Duration = Duration::from_micros(50);
+pub(super) const CLOSE_LOOKS: u32 = 20;
+pub(super) const CLOSE_PAUSE: Duration = Duration::from_micros(50);
 
 /// Numbers for objects that this node makes itself, and the disks on which they are to lie.
 #[derive(Default)]
 pub(super) struct Numbers {
     next: u64,
     left: u32,
+    /// Of inodes.
+    next_ino: u64,
+    inos_left: u32,
     disks: Vec<DiskId>,
     /// Before then the owner is not asked.
     rests_until: Moment,
     /// Some were used lately.
     is_used: bool,
+}
+
+impl Numbers {
+    /// As many as there are numbers of objects; `None` if there are none.
+    pub fn take_ino(&mut self) -> Option<Ino> {
+        let left = self.inos_left.checked_sub(1)?;
+        let ino = Ino(self.next_ino);
+        (self.next_ino, self.inos_left, self.is_used) = (self.next_ino + 1, left, true);
+        Some(ino)
+    }
 }
 
 impl RemoteOwner {
@@ -98,7 +113,7 @@ impl RemoteOwner {
     }
 
     /// What the kernel is told of a handle that is noted.
-    fn opened(
+    pub(super) fn opened(
         &self,
         ino: Ino,
         access: Access,
@@ -224,17 +239,16 @@ impl RemoteOwner {
     ) -> Result<(Attributes, Opened)> {
         self.assert_if_needed()?;
         let lineage = self.open_files.lineage();
+        if let Some(made) = self.create_here((parent, name), new, (access, caller), lineage)? {
+            return Ok(made);
+        }
         let live = if access.write && !access.synchronous { self.make_object() } else { None };
-        let made = live.as_ref().map(|live| SeenObject {
-            at: live.at,
-            attributes: live.opened_attributes,
-            is_open: true,
-            look: 0,
-        });
+        let made = live.as_ref().map(seen_when_made);
         let own = self.changing(&Touched::new_name(parent, name))?;
         let new = NewInode::of(new);
+        let (name_sent, reported) = (name.to_vec(), None);
         let request =
-            Request::CreateFile { parent, name: name.to_vec(), new, caller, access, made };
+            Request::CreateFile { parent, name: name_sent, new, caller, access, made, reported };
         let mut place = None;
         let reply = self.changing_names(&[parent], || {
             let _under_way = self.open_files.under_way();
@@ -260,7 +274,8 @@ impl RemoteOwner {
                 let ino = attributes.ino;
                 let change = NameChange::Made(parent, name.to_vec(), ino);
                 let file = made.map(|made| (attributes, made.attributes));
-                learn_file(own, granted, beside, (change, file));
+                let made_here = MadeHere { file, ..MadeHere::default() };
+                learn_made(own, granted, beside, (change, made_here));
                 let live = if uses_made { live } else { self.give_up(live) };
                 let opened = self.opened(ino, access, (place, live), lineage)?;
                 Ok((not_kept(attributes), opened))
@@ -274,7 +289,7 @@ impl RemoteOwner {
     }
 
     /// Makes an object for a new file on a disk of this node. `None` if the owner is to do that.
-    fn make_object(&self) -> Option<Arc<LiveObject>> {
+    pub(super) fn make_object(&self) -> Option<Arc<LiveObject>> {
         let shared = self.near.shared()?;
         let disks = {
             let mut numbers = self.numbers.lock();
@@ -308,8 +323,11 @@ impl RemoteOwner {
             let fileset = self.fileset;
             let answer = self.ask(Request::Numbers { fileset, returned: false });
             numbers.rests_until = now + NUMBERS_PAUSE;
-            let Ok(Answer::Numbers { first, count, disks }) = answer else { return None };
+            let Ok(Answer::Numbers { first, first_ino, count, disks }) = answer else {
+                return None;
+            };
             (numbers.next, numbers.left) = (first.0, count);
+            (numbers.next_ino, numbers.inos_left) = (first_ino.0, count);
             numbers.disks = disks;
             if numbers.left == 0 || numbers.disks.is_empty() {
                 return None;
@@ -343,7 +361,7 @@ impl RemoteOwner {
     }
 
     /// Removes an object that no file refers to.
-    fn give_up(&self, live: Option<Arc<LiveObject>>) -> Option<Arc<LiveObject>> {
+    pub(super) fn give_up(&self, live: Option<Arc<LiveObject>>) -> Option<Arc<LiveObject>> {
         if let (Some(live), Some(shared)) = (live, self.near.shared()) {
             let at = live.at;
             drop(live);
@@ -375,6 +393,9 @@ impl RemoteOwner {
         if access.write {
             self.kept.written(ino, left.map(|left| left.attributes));
         }
+        if self.close_here(ino, access, left) {
+            return Ok(());
+        }
         let asking = self.kept.begin();
         let reply = {
             let _under_way = self.open_files.under_way();
@@ -396,6 +417,16 @@ impl RemoteOwner {
             }
             other => senseless(&other),
         }
+    }
+
+    /// Closes a handle of a file that the owner does not know yet: it hears of both together.
+    fn close_here(&self, ino: Ino, access: Access, left: Option<SeenObject>) -> bool {
+        let _under_way = self.open_files.under_way();
+        let is_noted = self.kept.close_here(ino, Change::Closed { ino, access, left });
+        if is_noted {
+            self.open_files.closed(ino, access);
+        }
+        is_noted
     }
 
     /// Reads a small file as a whole, to keep its content.

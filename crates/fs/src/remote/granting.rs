@@ -140,7 +140,7 @@ impl Work<'_> {
             };
             // Whoever changes owners must not wait for clients.
             drop(route);
-            let by = Changer { client: self.client, seen: self.seen };
+            let by = Changer { client: self.client, seen: self.seen, reports: self.reports };
             changing = partition.begin_change(by, touched);
         }
     }
@@ -155,6 +155,7 @@ impl Work<'_> {
             Ok(Answer::Attributes(attributes)) => {
                 // Read once more, now that what it leads to is known.
                 let ino = attributes.ino;
+                self.take_directory_back(&attributes);
                 let again = self.read_attributes(ino, |owner| owner.attributes(ino));
                 Ok(Answer::Attributes(again.unwrap_or(attributes)))
             }

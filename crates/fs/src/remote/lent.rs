@@ -277,6 +277,7 @@ impl Lent {
         for (item, lent_until) in lent {
             match item {
                 Item::Attributes(ino) => kernel.cache.forget_attributes(ino),
+                Item::Directory(_) => {}
                 Item::Entry(parent, name) => {
                     names.push((parent, name));
                     until = until.max(lent_until);

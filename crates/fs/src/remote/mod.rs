@@ -47,9 +47,12 @@
 //! - [`Namespace::set_kernel_cache`](crate::Namespace::set_kernel_cache) once there is a mount.
 
 mod cache;
+pub(crate) mod changes;
+mod delegating;
 pub(crate) mod disk_orders;
 mod files;
 mod granting;
+mod here;
 mod keeping;
 mod lent;
 mod locking;
@@ -67,6 +70,7 @@ pub(crate) mod wire;
 use std::time::Duration;
 
 pub use cache::CacheService;
+pub(crate) use here::{REPORT_DELAY, ReportBell};
 pub(crate) use lent::Lent;
 pub(crate) use near::NearFiles;
 pub(crate) use open_files::OpenFiles;

@@ -115,6 +115,18 @@ impl OpenFiles {
         file.is_near
     }
 
+    /// As [`OpenFiles::opened`], of a file that was made here and that the owner does not know. Whether it could be noted.
+    pub(super) fn opened_here(&self, ino: Ino, access: Access) -> bool {
+        let mut state = self.state.lock();
+        if state.crash.is_none() {
+            return false;
+        }
+        let file = state.files.entry(ino).or_default();
+        file.is_near = true;
+        file.handles.add(access);
+        true
+    }
+
     pub fn closed(&self, ino: Ino, access: Access) {
         let mut state = self.state.lock();
         if let Some(file) = state.files.get_mut(&ino) {

@@ -10,9 +10,9 @@ use crate::attributes::Attributes;
 use crate::error::{FsError, Result};
 use crate::grants::{Item, Touched};
 use crate::object::SeenObject;
-use crate::ops::{Access, Closer, NodeOpener};
+use crate::ops::{Access, Closer, NodeOpener, Reported};
 use crate::owner::Owner;
-use crate::partition::{Caller, Partition};
+use crate::partition::{Caller, NumbersForNode, Partition};
 use crate::record::ObjectRef;
 
 impl Work<'_> {
@@ -22,13 +22,20 @@ impl Work<'_> {
         (parent, name): (Ino, &[u8]),
         new: &NewInode,
         access: Access,
-        (caller, made): (Caller, Option<SeenObject>),
+        (caller, made, reported): (Caller, Option<SeenObject>, Option<Reported>),
     ) -> Result<Answer> {
         let disks = self.fs.disks_of(self.client.node);
-        let by = NodeOpener { client: self.client, disks: &disks, made };
+        let by =
+            NodeOpener { client: self.client, disks: &disks, made, reports: reported.is_some() };
         let touched = Touched::new_name(parent, name);
         let (attributes, home, uses_made) = self.change(parent, &touched, |work, owner| {
-            let attributes = owner.create(parent, name, new.as_new(), caller)?;
+            let attributes = match (owner, reported) {
+                (Owner::Local(partition), Some(Reported { ino, .. })) => {
+                    partition.use_ino(ino, work.client)?;
+                    partition.create_reported(parent, name, new.as_new(), caller, reported)?
+                }
+                _ => owner.create(parent, name, new.as_new(), caller)?,
+            };
             let ino = attributes.ino;
             let opened = work.tell(attributes).and_then(|_| {
                 let opened = work.open_at(owner, ino, access, caller, by);
@@ -149,10 +156,11 @@ impl Work<'_> {
         let theirs = self.fs.disks_of(self.client.node);
         // They are asked: nobody who changes owners must wait for that.
         let disks = at(self)?.disks_for_node(&theirs);
-        let (first, count) = self.at(Ino::top_of(fileset), |owner| match owner {
+        let issued = self.at(Ino::top_of(fileset), |owner| match owner {
             Owner::Local(partition) => partition.issue_numbers(self.client),
             Owner::Native(_) | Owner::Remote(_) => Err(FsError::Invalid),
         })?;
-        Ok(Answer::Numbers { first, count, disks })
+        let NumbersForNode { first, first_ino, count } = issued;
+        Ok(Answer::Numbers { first, first_ino, count, disks })
     }
 }

@@ -47,6 +47,8 @@ pub struct RemoteOwner {
     pub(super) numbers: Mutex<Numbers>,
     /// Held by whoever tells the owner of files that are open by its grants.
     pub(super) registering: Mutex<()>,
+    /// Held by whoever reports what this node has done by itself.
+    pub(super) reporting: Mutex<()>,
     /// The files that were open before this node became the owner are open there, too, in this epoch of it.
     pub(super) is_asserted: AtomicBool,
     epoch: AtomicU64,
@@ -76,19 +78,29 @@ pub(super) fn learn(
     beside: Option<Beside>,
     change: NameChange,
 ) {
-    learn_file(own, granted, beside, (change, None));
+    learn_made(own, granted, beside, (change, MadeHere::default()));
 }
 
-/// As [`learn`], of a file that was made, with how its object was.
-pub(super) fn learn_file(
+/// What was made with a name.
+#[derive(Default)]
+pub(super) struct MadeHere {
+    /// A file, with how its object was that this node has made.
+    pub file: Option<(Attributes, ObjectAttributes)>,
+    /// A directory that is delegated to this node.
+    pub delegated: Option<Attributes>,
+}
+
+/// As [`learn`], of what was made.
+pub(super) fn learn_made(
     own: OwnChange<'_>,
     granted: Granted,
     beside: Option<Beside>,
-    (change, file): (NameChange, Option<(Attributes, ObjectAttributes)>),
+    (change, MadeHere { file, delegated }): (NameChange, MadeHere),
 ) {
     let directory = beside.map(|beside| (beside.number, beside.attributes));
     let continues = beside.is_some_and(|beside| beside.continues);
-    own.answered(granted, Learned::Change { change, directory, continues, file });
+    let learned = Learned::Change { change, directory, continues, file, made: delegated };
+    own.answered(granted, learned);
 }
 
 /// An answer that does not fit its request: the other node is broken.
@@ -142,6 +154,7 @@ impl RemoteOwner {
             near,
             numbers: Mutex::default(),
             registering: Mutex::default(),
+            reporting: Mutex::default(),
             is_asserted: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             asserting: Mutex::default(),
@@ -162,14 +175,28 @@ impl RemoteOwner {
     pub(crate) fn register_opens(&self, items: &[Item]) -> Result<()> {
         let of = |item: &Item| match item {
             Item::Attributes(ino) => Some(*ino),
-            Item::Entry(..) => None,
+            Item::Entry(..) | Item::Directory(_) => None,
         };
         items.iter().filter_map(of).try_for_each(|ino| self.register(ino))
+    }
+
+    /// Directories that were delegated to this node go back: the owner knows afterwards what was done there. Returns what else is not
+    /// used any more, as the kernel may have been lent it.
+    ///
+    /// # Errors
+    /// What the owner says to that: the recall is not over then.
+    pub(crate) fn return_directories(&self, items: &[Item]) -> Result<Vec<Item>> {
+        if !items.iter().any(|item| matches!(item, Item::Directory(_))) {
+            return Ok(Vec::new());
+        }
+        self.report()?;
+        Ok(self.kept.return_directories(items))
     }
 
     /// It is not asked any more: nothing is lent that it has granted.
     pub(crate) fn lose_grants(&self) {
         self.kept.lose();
+        self.note_broken();
     }
 
     /// Whether what this node has open is open there, too.
@@ -189,9 +216,26 @@ impl RemoteOwner {
         Ok((accepted(reply.answer)?, payload))
     }
 
+    /// Asks the owner, which knows by then what this node has done by itself.
     pub(super) fn exchange(&self, request: Request, payload: Vec<u8>) -> Result<(Reply, Vec<u8>)> {
+        if request.comes_after_reports() {
+            self.report()?;
+        }
+        self.exchange_now(request, payload)
+    }
+
+    pub(super) fn exchange_now(
+        &self,
+        request: Request,
+        payload: Vec<u8>,
+    ) -> Result<(Reply, Vec<u8>)> {
         let seen = self.kept.sending();
-        let forgotten = std::mem::take(&mut *self.forgotten.lock());
+        let mut forgotten = Vec::new();
+        if request.comes_after_reports() {
+            // The owner knows these inodes by now.
+            forgotten = std::mem::take(&mut *self.forgotten.lock());
+            forgotten.extend(self.kept.take_released().into_iter().map(|ino| (ino, 1)));
+        }
         let epoch = Epoch(self.epoch.load(Ordering::Acquire));
         let (repeatable, unsent) = (request.is_repeatable(), request.is_repeatable_unsent());
         let head = encode(&Head { epoch, forgotten, seen, request });
@@ -359,7 +403,9 @@ impl RemoteOwner {
         match reply.answer {
             Answer::Attributes(made) => {
                 let change = NameChange::Made(parent, name.to_vec(), made.ino);
-                learn(own, reply.granted, reply.beside, change);
+                let delegated = reply.granted.directory.map(|_| made);
+                let made_here = MadeHere { delegated, ..MadeHere::default() };
+                learn_made(own, reply.granted, reply.beside, (change, made_here));
                 Ok(not_kept(made))
             }
             other => senseless(&other),
@@ -392,6 +438,9 @@ impl RemoteOwner {
     }
 
     pub(crate) fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        if self.remove_here(parent, name) {
+            return Ok(());
+        }
         self.remove(parent, name, |name, known| Request::Unlink { parent, name, known })
     }
 
@@ -468,6 +517,8 @@ impl RemoteOwner {
     }
 
     pub(crate) fn set_xattr(&self, ino: Ino, set: SetXattr<'_>) -> Result<()> {
+        // Of a directory it may be what new files inherit.
+        self.kept.end_delegation(ino);
         let _own = self.changing(&Touched::inode(ino))?;
         let SetXattr { name, value, mode, kill_set_gid } = set;
         let (name, value) = (name.to_vec(), value.to_vec());
@@ -580,7 +631,7 @@ impl RemoteOwner {
 
     /// Tells the owner what the kernel has forgotten, if anything.
     pub(crate) fn tell_forgotten(&self) {
-        if !self.forgotten.lock().is_empty() {
+        if !self.forgotten.lock().is_empty() || self.kept.has_released() {
             // An owner that cannot be reached keeps more than it must, until it drops this node.
             let _ = self.ask(Request::Forget { fileset: self.fileset });
         }

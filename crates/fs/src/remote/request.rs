@@ -33,7 +33,17 @@ impl Request {
             Request::SyncDirectory { .. } => &"fsyncdir",
             Request::Lock(_) | Request::AwaitLock { .. } => &"setlkw",
             Request::Census { .. } => &"census",
+            Request::Journal { .. } => &"journal",
             _ => &"other",
+        }
+    }
+
+    /// Whether the owner must know first what the asking node has done by itself.
+    pub fn comes_after_reports(&self) -> bool {
+        match self {
+            Request::Journal { .. } | Request::Vouch { .. } | Request::Reopen { .. } => false,
+            Request::Numbers { returned, .. } => *returned,
+            _ => true,
         }
     }
 
@@ -100,7 +110,8 @@ impl Request {
             | Request::Usage { fileset }
             | Request::Census { fileset, .. }
             | Request::Retire { fileset, .. }
-            | Request::Apply { fileset, .. } => Ino::top_of(*fileset),
+            | Request::Apply { fileset, .. }
+            | Request::Journal { fileset, .. } => Ino::top_of(*fileset),
             _ => Ino::ROOT,
         }
     }

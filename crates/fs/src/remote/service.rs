@@ -61,6 +61,8 @@ pub(super) struct Work<'a> {
     pub(super) stale: Vec<Stale>,
     /// Names that are changed, until the kernel was told.
     pub(super) telling: Option<Telling<'a>>,
+    /// The client reports what it has done already.
+    pub(super) reports: bool,
 }
 
 impl FilesService {
@@ -132,29 +134,9 @@ impl Service for FilesService {
                 self.fs.forget(ino, count);
             }
         }
-        let mut work = Work {
-            fs: &self.fs,
-            client: from,
-            epoch,
-            seen,
-            payload: request.payload,
-            bytes: Vec::new(),
-            granted: Granted::default(),
-            beside: None,
-            changing: None,
-            stale: Vec::new(),
-            telling: None,
-        };
-        let answer = work.carry_out(asked).unwrap_or_else(|error| match error {
-            FsError::Moved => Answer::NotMine,
-            error => Answer::Refused(error),
-        });
-        // The kernel may wait for others who change the same name.
-        work.changing = None;
-        // Before anybody can rely on the change: whoever looks on this node from now on sees it.
-        self.fs.tell_own_kernel(&work.stale);
-        work.telling = None;
-        let reply = Reply { answer, granted: work.granted, beside: work.beside };
+        let mut work = Work::new(&self.fs, from, (epoch, seen));
+        work.payload = request.payload;
+        let reply = work.answer(asked);
         Ok(Message { head: encode(&reply), payload: work.bytes })
     }
 
@@ -171,7 +153,50 @@ impl Service for FilesService {
     }
 }
 
+impl<'a> Work<'a> {
+    /// A request of a client that takes this node for the owner in an epoch, and had heard of grants up to `seen`.
+    pub(super) fn new(
+        fs: &'a Namespace,
+        client: ClientId,
+        (epoch, seen): (Epoch, GrantNumber),
+    ) -> Work<'a> {
+        Work {
+            fs,
+            client,
+            epoch,
+            seen,
+            payload: Vec::new(),
+            bytes: Vec::new(),
+            granted: Granted::default(),
+            beside: None,
+            changing: None,
+            stale: Vec::new(),
+            telling: None,
+            reports: false,
+        }
+    }
+}
+
 impl Work<'_> {
+    /// Carries out a request. What it changed is known to the kernel of this node afterwards.
+    pub(super) fn answer(&mut self, request: Request) -> Reply {
+        let answer = self.carry_out(request).unwrap_or_else(|error| match error {
+            FsError::Moved => Answer::NotMine,
+            error => Answer::Refused(error),
+        });
+        // The kernel may wait for others who change the same name.
+        self.changing = None;
+        // Before anybody can rely on the change: whoever looks on this node from now on sees it.
+        self.fs.tell_own_kernel(&self.stale);
+        self.telling = None;
+        Reply { answer, granted: self.granted, beside: self.beside }
+    }
+
+    /// Another one that belongs to the same request.
+    pub(super) fn part(&self) -> Work<'_> {
+        Work { reports: true, ..Work::new(self.fs, self.client, (self.epoch, self.seen)) }
+    }
+
     /// Carries out `operation` at the owner of an inode, if that is this node.
     pub(super) fn at<T>(&self, ino: Ino, operation: impl FnOnce(&Owner) -> Result<T>) -> Result<T> {
         operation(&*self.route(ino)?)
@@ -290,6 +315,7 @@ impl Work<'_> {
             | Request::CancelLock { .. }
             | Request::TestLock(_)
             | Request::ReleaseLocks { .. } => self.locks(&request),
+            Request::Journal { fileset, term, changes } => self.journal(fileset, term, changes),
             Request::Forget { .. }
             | Request::Vouch { .. }
             | Request::Numbers { .. }
@@ -323,13 +349,17 @@ impl Work<'_> {
                 })?;
                 if let Answer::Attributes(made) = made {
                     self.grant_new(parent, &name, made.ino);
+                    self.delegate(&made);
                 }
                 Ok(made)
             }
-            Request::CreateFile { parent, name, new, caller, access, made } => {
+            Request::CreateFile { parent, name, new, caller, access, made, reported } => {
                 check_name(&name)?;
                 self.changed_name(parent, &name);
-                self.create_file((parent, &name), &new, access, (caller, made))
+                if reported.is_some() && !self.reports {
+                    return Err(FsError::Invalid);
+                }
+                self.create_file((parent, &name), &new, access, (caller, made, reported))
             }
             Request::CreateUnnamed { parent, new, caller } => {
                 self.tell_at(parent, |owner| owner.create_unnamed(parent, new.as_new(), caller))
@@ -548,7 +578,7 @@ impl Work<'_> {
             self.changed(ino);
         }
         let disks = self.fs.disks_of(self.client.node);
-        let by = NodeOpener { client: self.client, disks: &disks, made: None };
+        let by = NodeOpener { client: self.client, disks: &disks, made: None, reports: false };
         let open = |work: &Work<'_>, owner: &Owner| work.open_at(owner, ino, access, caller, by);
         let home = if access.write || access.truncate {
             self.change(ino, &Touched::inode(ino), open)?

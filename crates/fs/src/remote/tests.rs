@@ -7,6 +7,7 @@ use forebay_base::{ClientId, DiskId, Epoch, FilesetId, Ino, NodeId, ObjectId, Ti
 use forebay_cluster::grants::GrantNumber;
 use forebay_disk::{Allocate, Capacity, ObjectAttributes, Seek, Sync};
 
+use super::changes::{Change, ChangeAnswer, Outcome};
 use super::disk_orders::{DiskAnswer, DiskOrder, HelpOrder, HelpReport, TaskChange};
 use super::wire::{
     Answer, Head, LockAnswer, LockAsked, LockFound, NewInode, Reply, Request, VERSION, Whole,
@@ -15,10 +16,11 @@ use super::wire::{
 use crate::attributes::{Attributes, KeepName, SetAttributes, SetId, SetTime};
 use crate::clients::Handles;
 use crate::error::FsError;
+use crate::grants::Granted;
 use crate::locks::{Kind as LockKind, Range, Ticket};
 use crate::native::NewFileset;
 use crate::object::SeenObject;
-use crate::ops::{Access, DirectoryItem, Replace, SetMode, Statistics};
+use crate::ops::{Access, DirectoryItem, Replace, Reported, SetMode, Statistics};
 use crate::partition::Caller;
 use crate::record::{DiskRecord, Durability, FilesetSettings, Kind, ObjectRef, Placement, Usage};
 use crate::tasks::StoredWork;
@@ -148,11 +150,28 @@ fn requests() -> Vec<Request> {
             caller: CALLER,
             access: ACCESS,
             made: Some(seen()),
+            reported: Some(reported()),
         },
+        Request::Journal { fileset, term: 3, changes: changes() },
         Request::Numbers { fileset, returned: true },
         Request::Disks(DiskOrder::ChangeTask(3, TaskChange::Speed(5))),
         Request::DisksChanged,
         Request::Help(help()),
+    ]
+}
+
+fn reported() -> Reported {
+    Reported { ino: INO, time: Timestamp::new(5, 6) }
+}
+
+fn changes() -> Vec<(u64, Change)> {
+    let (parent, name, access, caller) = (INO, b"a name".to_vec(), ACCESS, CALLER);
+    let new = NewInode { kind: Kind::File, mode: 0o644, umask: 0o22, rdev: 0, target: Vec::new() };
+    let (made, reported) = (seen(), reported());
+    vec![
+        (7, Change::Made { parent, name: name.clone(), new, caller, access, made, reported }),
+        (8, Change::Closed { ino: INO, access, left: Some(seen()) }),
+        (9, Change::Removed { parent, name, ino: INO }),
     ]
 }
 
@@ -215,7 +234,21 @@ fn answers() -> Vec<Answer> {
         Answer::Refused(FsError::System(5)),
         Answer::NotMine,
         Answer::Created { attributes, crash: Epoch(7), home: Some(seen().at), uses_made: true },
-        Answer::Numbers { first: ObjectId(9), count: 256, disks: vec![DiskId(3)] },
+        Answer::Numbers {
+            first: ObjectId(9),
+            first_ino: Ino(70),
+            count: 256,
+            disks: vec![DiskId(3)],
+        },
+        Answer::Journal(vec![ChangeAnswer {
+            outcome: Outcome::Made { uses_object: true },
+            granted: Granted { directory: Some(GrantNumber(5)), ..Granted::default() },
+            directory: Some(GrantNumber(6)),
+        }]),
+        Answer::Journal(vec![
+            ChangeAnswer::plain(Outcome::Done),
+            ChangeAnswer::plain(Outcome::Refused(FsError::Stale)),
+        ]),
         Answer::Disks(DiskAnswer::Counts(vec![(DiskId(3), 4)])),
         Answer::Helped(HelpReport { left: vec![(FilesetId(1), 2)], ..HelpReport::default() }),
         Answer::Census { ticket: 9, done: true },
@@ -364,9 +397,10 @@ fn whatever_bytes_arrive_nothing_breaks() {
 fn grants_and_recalls_come_back_as_they_were_and_broken_ones_are_refused() {
     use forebay_cluster::grants::RecallNumber;
 
-    use crate::grants::{Granted, Item, Recall, Why};
+    use crate::grants::{Item, Recall, Why};
     let home = Some(seen().at);
-    let granted = Granted { entry: Some(GrantNumber(1 << 40)), attributes: None, home, term: 3 };
+    let granted =
+        Granted { entry: Some(GrantNumber(1 << 40)), home, term: 3, ..Granted::default() };
     let reply = Reply { answer: Answer::Done, granted, beside: None };
     assert_eq!(decode::<Reply>(&encode(&reply)).unwrap().granted, granted);
     let items = vec![Item::Attributes(INO), Item::Entry(INO, b"a name".as_slice().into())];

@@ -10,6 +10,7 @@ use forebay_disk::{Allocate, Seek, Sync};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::changes::{Change, ChangeAnswer};
 use super::disk_orders::{DiskAnswer, DiskOrder, HelpOrder, HelpReport};
 use crate::attributes::{Attributes, SetAttributes};
 use crate::clients::Handles;
@@ -18,12 +19,12 @@ use crate::grants::Granted;
 use crate::locks::{Kind as LockKind, Range, Ticket};
 use crate::native::NewFileset;
 use crate::object::SeenObject;
-use crate::ops::{Access, DirectoryItem, New, Replace, SetMode, Statistics};
+use crate::ops::{Access, DirectoryItem, New, Replace, Reported, SetMode, Statistics};
 use crate::partition::Caller;
 use crate::record::{DiskRecord, Durability, FilesetSettings, Kind, ObjectRef, Placement, Usage};
 
 /// Version of requests and answers.
-pub(crate) const VERSION: u8 = 5;
+pub(crate) const VERSION: u8 = 6;
 /// Longest head, in bytes: an extended attribute, or a part of a listing, is at most 64 KiB; lists of filesets grow.
 pub(crate) const HEAD_MAX: usize = 64 << 20;
 /// Most bytes of a file in one request or answer.
@@ -289,9 +290,11 @@ pub(crate) enum Request {
         caller: Caller,
         access: Access,
         made: Option<SeenObject>,
+        /// The asking node has made the file already, and reports it in a [`Request::Journal`].
+        reported: Option<Reported>,
     },
-    /// Numbers for objects that the asking node makes on disks of its own; with `returned`, it has no more use for those
-    /// that it has.
+    /// Numbers for files and objects that the asking node makes by itself; with `returned`, it has no more use for those that it
+    /// has.
     Numbers {
         fileset: FilesetId,
         returned: bool,
@@ -307,6 +310,13 @@ pub(crate) enum Request {
     Census {
         fileset: FilesetId,
         ticket: Option<u64>,
+    },
+    /// What the asking node has done by itself in directories that were delegated to it in this `term`, in order. Each change has a
+    /// number that grows for as long as the node lives, and is carried out once.
+    Journal {
+        fileset: FilesetId,
+        term: u64,
+        changes: Vec<(u64, Change)>,
     },
 }
 
@@ -365,7 +375,8 @@ impl Request {
             | Request::Numbers { .. }
             | Request::Disks(_)
             | Request::DisksChanged
-            | Request::Help(_) => false,
+            | Request::Help(_)
+            | Request::Journal { .. } => false,
         }
     }
 }
@@ -447,9 +458,10 @@ pub(crate) enum Answer {
         /// The file has the object that the asking node has made.
         uses_made: bool,
     },
-    /// Numbers from `first` on, and the disks of the asking node on which the objects are to lie.
+    /// Numbers of objects from `first` on, and the disks of the asking node on which they are to lie; as many numbers of inodes.
     Numbers {
         first: ObjectId,
+        first_ino: Ino,
         count: u32,
         disks: Vec<DiskId>,
     },
@@ -460,6 +472,8 @@ pub(crate) enum Answer {
         ticket: u64,
         done: bool,
     },
+    /// The answers to what was reported, in order.
+    Journal(Vec<ChangeAnswer>),
 }
 
 /// What is granted beside that of an answer: the directory in which a name was changed.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_base::Ino;
+use forebay_base::{Ino, Timestamp};
 use parking_lot::MutexGuard;
 
 use crate::acl::{self, Acl};
@@ -38,6 +38,15 @@ pub struct New<'a> {
     pub target: &'a [u8],
 }
 
+/// A file that a node has made by itself in a directory that is delegated to it, and reports now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Reported {
+    /// Its number, of those that the node was given.
+    pub ino: Ino,
+    /// When it was made, by the clock of that node.
+    pub time: Timestamp,
+}
+
 /// Extended attributes that a new inode inherits: name and value.
 type Inherited = Vec<(&'static [u8], Vec<u8>)>;
 
@@ -56,6 +65,21 @@ impl Partition {
         name: &[u8],
         new: New<'_>,
         caller: Caller,
+    ) -> Result<Attributes> {
+        self.create_reported(parent, name, new, caller, None)
+    }
+
+    /// As [`Partition::create`], of an inode that a node may have made already: then quotas do not refuse it.
+    ///
+    /// # Errors
+    /// As [`Partition::create`].
+    pub(crate) fn create_reported(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new: New<'_>,
+        caller: Caller,
+        reported: Option<Reported>,
     ) -> Result<Attributes> {
         check_name(name)?;
         self.admit()?;
@@ -77,9 +101,13 @@ impl Partition {
         if new.kind == Kind::Directory && above.nlink >= LINK_MAX {
             return Err(FsError::TooManyLinks);
         }
-        let ino = self.take_ino()?;
-        let (mut state, inherited) = self.new_state((parent, &above), new, list, caller)?;
-        let admitted = self.admit_inode(&state, 0)?;
+        let ino = reported.map_or_else(|| self.take_ino(), |made| Ok(made.ino))?;
+        let now = reported.map_or_else(|| self.now(), |made| made.time);
+        let (mut state, inherited) = self.new_state((parent, &above), new, list, (caller, now))?;
+        let admitted = match self.admit_inode(&state, 0) {
+            Err(FsError::QuotaExceeded) if reported.is_some() => None,
+            admitted => admitted?,
+        };
         {
             let mut writes = self.writes.lock();
             let child = Child { ino, kind: new.kind, name: name.into() };
@@ -87,7 +115,7 @@ impl Partition {
             if new.kind == Kind::Directory {
                 above.nlink += 1;
             }
-            above.touch(state.created);
+            above.touch(if reported.is_some() { self.now() } else { now });
             put_inherited(&mut writes, ino, &inherited);
             self.put_inode(&mut writes, parent, &mut above);
             self.put_inode(&mut writes, ino, &mut state);
@@ -116,7 +144,8 @@ impl Partition {
             return Err(FsError::NotFound);
         }
         let ino = self.take_ino()?;
-        let (mut state, inherited) = self.new_state((parent, &above), new, list, caller)?;
+        let made = (caller, self.now());
+        let (mut state, inherited) = self.new_state((parent, &above), new, list, made)?;
         state.nlink = 0;
         if !inherited.is_empty() {
             let named = inherited.into_iter().map(|(name, value)| (name.to_vec(), value));
@@ -139,7 +168,7 @@ impl Partition {
         caller: Caller,
     ) -> Result<State> {
         let new = New { kind: Kind::CharDevice, mode: 0, umask: 0, rdev: 0, target: b"" };
-        Ok(self.new_state((parent, above), new, None, caller)?.0)
+        Ok(self.new_state((parent, above), new, None, (caller, self.now()))?.0)
     }
 
     /// Locks a directory in which an inode is to be made, with the entry that has its `name`, if it is to have one, and
@@ -172,7 +201,7 @@ impl Partition {
         (parent, above): (Ino, &State),
         new: New<'_>,
         list: Option<Vec<u8>>,
-        caller: Caller,
+        (caller, now): (Caller, Timestamp),
     ) -> Result<(State, Inherited)> {
         let (mode, inherited) = inherit(new, list)?;
         let set_gid = above.mode & SET_GID != 0;
@@ -181,7 +210,6 @@ impl Partition {
             Kind::Directory if set_gid => mode | SET_GID,
             _ => mode,
         };
-        let now = self.now();
         let is_directory = new.kind == Kind::Directory;
         let state = State {
             kind: new.kind,

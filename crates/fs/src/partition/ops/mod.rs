@@ -17,6 +17,7 @@ mod unlink;
 mod xattr;
 
 pub use create::New;
+pub(crate) use create::Reported;
 pub use directory::DirectoryItem;
 pub use fileset::{DiskStatus, FilesetStatus};
 pub(crate) use fileset::{check_fileset_name, fileset_root, shown_name};

@@ -77,6 +77,8 @@ pub(crate) struct NodeOpener<'a> {
     pub disks: &'a [DiskId],
     /// The object that it has made on one of them for a new file.
     pub made: Option<SeenObject>,
+    /// It has made the file, too, and reports that now: the object is taken wherever it lies.
+    pub reports: bool,
 }
 
 impl Opener<'_> {
@@ -211,8 +213,8 @@ impl Partition {
             return Ok(());
         }
         let made = match by {
-            Opener::Node(NodeOpener { client, disks, made: Some(made) }) => {
-                self.take_made(made, client, disks)
+            Opener::Node(NodeOpener { client, disks, made: Some(made), reports }) => {
+                self.take_made(made, client, disks, reports)
             }
             Opener::Node(_) | Opener::Kernel => None,
         };

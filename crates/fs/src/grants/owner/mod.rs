@@ -1,5 +1,7 @@
 //! The owner's side: who may cache what of a fileset, and changes that wait for recalls.
 
+mod delegating;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +13,7 @@ use forebay_base::{ClientId, Clock, Epoch, FilesetId, Ino};
 use forebay_cluster::grants::owner::{Effect, Event};
 use forebay_cluster::grants::{ChangeNumber, GrantNumber, Grants, RecallNumber};
 use forebay_cluster::{Moment, Settings};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::{GrantFigures, Granted, Item, NOBODY, Recall, Touched, Why, settings};
 use crate::gate::Lease;
@@ -43,7 +45,11 @@ pub(crate) struct Granting {
     since: Moment,
     /// Some client has asked for a word. Until then a change need not look for grants.
     is_on: AtomicBool,
+    /// Some directory was delegated. Until then nobody who is told of one need look.
+    delegates: AtomicBool,
     turning_on: Mutex<()>,
+    /// For each client the last change that it has reported.
+    reports: Mutex<HashMap<ClientId, Arc<Mutex<u64>>>>,
     table: Mutex<Table>,
     changed: Condvar,
     /// A recall lies in an outbox. Changes that need none wake no thread that carries recalls.
@@ -104,11 +110,14 @@ pub(crate) struct Changer {
     pub client: ClientId,
     /// The latest grant that it knew of when it gave up what it changes.
     pub seen: GrantNumber,
+    /// It has made the change already, in a directory that is delegated to it, and gives nothing up.
+    pub reports: bool,
 }
 
 impl Changer {
     /// This node.
-    pub const LOCAL: Changer = Changer { client: ClientId::LOCAL, seen: GrantNumber(0) };
+    pub const LOCAL: Changer =
+        Changer { client: ClientId::LOCAL, seen: GrantNumber(0), reports: false };
 }
 
 /// A change that may take effect: nobody else caches what it touches, nor is granted it until this is dropped.
@@ -184,7 +193,9 @@ impl Granting {
             settings,
             since: Moment(clock.boottime()),
             is_on: AtomicBool::new(false),
+            delegates: AtomicBool::new(false),
             turning_on: Mutex::default(),
+            reports: Mutex::default(),
             table: Mutex::new(Table {
                 grants: Grants::new(settings, epoch),
                 gives: false,
@@ -286,8 +297,10 @@ impl Granting {
         let mut changing = Changing { granting, names, changes, by: by.client, had };
         // A call whose client was told that it failed may come late: what that was granted since is recalled.
         let is_given_up = table.grants.has_given_up(by.client, &items, by.seen);
-        let spared = if is_given_up { by.client } else { NOBODY };
-        changing.changes.push(self.change(&mut table, spared, items.clone()));
+        let spared = if is_given_up || by.reports { by.client } else { NOBODY };
+        let delegated = table.delegated(by.client, &items);
+        let all = items.iter().cloned().chain(delegated).collect();
+        changing.changes.push(self.change(&mut table, spared, all));
         if touched.targets {
             drop(table);
             let found = touched.names.iter().filter_map(|(parent, name)| leads_to(*parent, name));
@@ -300,20 +313,27 @@ impl Granting {
             table = self.table.lock();
             let is_known = found.iter().all(|ino| touched.known.contains(ino))
                 && table.grants.has_given_up(by.client, &targets, by.seen);
-            let spared = if is_known { by.client } else { NOBODY };
-            changing.changes.push(self.change(&mut table, spared, targets));
+            let spared = if is_known || by.reports { by.client } else { NOBODY };
+            let delegated = table.delegated(by.client, &targets);
+            let all = targets.into_iter().chain(delegated).collect();
+            changing.changes.push(self.change(&mut table, spared, all));
         }
+        self.await_ready(&mut table, &changing.changes);
+        drop(table);
+        changing
+    }
+
+    /// Waits until these changes may take effect.
+    fn await_ready(self: &Arc<Self>, table: &mut MutexGuard<'_, Table>, changes: &[ChangeNumber]) {
         let mut waits = None;
-        while !changing.changes.iter().all(|change| table.ready.contains(change)) {
+        while !changes.iter().all(|change| table.ready.contains(change)) {
             let slow = table.grants.waits(self.now()).next();
             if let (None, Some((client, _))) = (&waits, slow) {
                 waits = Some(in_flight::waits_for(|| WaitsFor::Node(client.node)));
             }
-            self.changed.wait_for(&mut table, LOOK);
-            self.step(&mut table, Event::Tick);
+            self.changed.wait_for(table, LOOK);
+            self.step(table, Event::Tick);
         }
-        drop(table);
-        changing
     }
 
     fn change(
@@ -345,10 +365,7 @@ impl Granting {
         let mut table = self.table.lock();
         let change = table.next_change();
         self.step(&mut table, Event::Settle(change));
-        while !table.ready.contains(&change) {
-            self.changed.wait_for(&mut table, LOOK);
-            self.step(&mut table, Event::Tick);
-        }
+        self.await_ready(&mut table, &[change]);
         table.ready.remove(&change);
         self.step(&mut table, Event::Applied(change));
     }
@@ -365,6 +382,8 @@ impl Granting {
             (known.is_leaving, known.is_gone) = (true, true);
             self.step(&mut table, Event::Tick);
         }
+        drop(table);
+        self.reports.lock().remove(&client);
     }
 
     /// What there is to count of each client.

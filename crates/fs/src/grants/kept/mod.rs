@@ -3,7 +3,11 @@
 //! All of it is in the daemon, bounded by [`COST_MAX`]. What was granted is used while the owner vouches for it; the word is
 //! asked for when something is wanted that it has lapsed for.
 
+mod delegated;
+mod references;
+
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_base::{Clock, Ino};
@@ -15,14 +19,17 @@ use forebay_disk::ObjectAttributes;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+pub(crate) use self::delegated::{Lost, MakeHere};
+use self::references::References;
 use super::heard::{Heard, UnderWay};
 use super::inode::{COST_OF_ONE, KeptInode, Unchanged, as_written, cost_of_xattr};
+use super::journal::Journal;
 use super::names::{AllNames, Misses, NAMES_MAX, NameChange};
 use super::{Granted, Item, Learned, Touched, Traffic, settings};
 use crate::attributes::{Attributes, KeepName};
 use crate::ops::DirectoryItem;
 use crate::record::{Kind, ObjectRef};
-use crate::remote::{Lent, NearFiles};
+use crate::remote::{Lent, NearFiles, ReportBell};
 
 /// Memory that all this may take for one fileset, as it is reckoned here, in bytes. Beyond it everything is forgotten.
 const COST_MAX: usize = 64 << 20;
@@ -67,9 +74,12 @@ struct State {
     names: FxHashMap<Ino, FxHashMap<Box<[u8]>, Option<Ino>>>,
     cost: usize,
     misses: Misses,
-    /// How often the kernel was told of an inode without the owner's knowledge.
-    untold: FxHashMap<Ino, u64>,
+    references: References,
     next_stamp: u64,
+    /// What was changed here in directories that are delegated to this node.
+    journal: Journal,
+    /// Directories in which such changes are lost.
+    lost: Vec<Ino>,
 }
 
 /// What this node caches of a fileset of another node.
@@ -77,6 +87,8 @@ pub(crate) struct Kept {
     clock: Arc<dyn Clock>,
     drift: Drift,
     state: Mutex<State>,
+    /// Some directory was delegated to this node.
+    has_delegations: AtomicBool,
     /// Objects that are open here.
     near: Arc<NearFiles>,
     /// What the kernel may keep of all this.
@@ -84,6 +96,8 @@ pub(crate) struct Kept {
     /// Held by whoever asks the owner to vouch.
     pub asking: Mutex<()>,
     traffic: Arc<Traffic>,
+    /// Rung when there is something to report.
+    bell: Arc<ReportBell>,
 }
 
 impl Kept {
@@ -91,16 +105,20 @@ impl Kept {
         clock: &Arc<dyn Clock>,
         traffic: &Arc<Traffic>,
         near: &Arc<NearFiles>,
-        lent: &Arc<Lent>,
+        (lent, bell): (&Arc<Lent>, &Arc<ReportBell>),
     ) -> Kept {
+        // No other journal of this life of the node comes so far.
+        let first = u64::try_from(clock.boottime().as_nanos()).unwrap_or(0);
         Kept {
             clock: Arc::clone(clock),
             drift: settings().clock_drift,
-            state: Mutex::default(),
+            state: Mutex::new(State { journal: Journal::from(first), ..State::default() }),
+            has_delegations: AtomicBool::new(false),
             near: Arc::clone(near),
             lent: Arc::clone(lent),
             asking: Mutex::default(),
             traffic: Arc::clone(traffic),
+            bell: Arc::clone(bell),
         }
     }
 
@@ -360,22 +378,36 @@ impl Kept {
         self.state.lock().lose();
     }
 
-    /// The kernel forgets `count` of the times it was told of an inode. Returns those that the owner knows of; what is kept of
-    /// the inode then is not given to the kernel again without its knowledge.
+    /// The kernel forgets `count` of the times it was told of an inode. Returns those that the owner is to forget; what is kept of
+    /// the inode is given to the kernel again only if the owner holds the inode for this node.
     pub fn forget(&self, ino: Ino, count: u64) -> u64 {
-        let mut state = self.state.lock();
-        let untold = state.untold.get(&ino).copied().unwrap_or(0);
-        if untold > count {
-            state.untold.insert(ino, untold - count);
-        } else {
-            state.untold.remove(&ino);
-        }
-        if count > untold {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let is_granted = state.cache.holds(&Item::Attributes(ino));
+        let kept =
+            state.inodes.get_mut(&ino).filter(|kept| is_granted && kept.attributes.is_some());
+        let told = kept.map(|kept| {
+            // The next answer about it makes the inode anew.
+            kept.is_told = false;
+            &mut kept.told
+        });
+        let forgotten = state.references.forget(ino, count, told);
+        if !forgotten.stays {
             let item = [Item::Attributes(ino)];
             state.drop_values(&item);
             let _ = state.cache.forget(item);
         }
-        count.saturating_sub(untold)
+        forgotten.at_owner
+    }
+
+    /// Inodes of which the owner is to forget one reference each.
+    pub fn take_released(&self) -> Vec<Ino> {
+        self.state.lock().references.take_released()
+    }
+
+    /// Whether there are such.
+    pub fn has_released(&self) -> bool {
+        self.state.lock().references.has_released()
     }
 }
 
@@ -431,6 +463,9 @@ impl OwnChange<'_> {
         let used = state.cache.changed(ticket, &self.items, grants.unwrap_or_default());
         if !used.is_empty() {
             state.put_back(std::mem::take(&mut self.before), &learned, &used);
+            if used.iter().any(|item| matches!(item, Item::Directory(_))) {
+                self.kept.has_delegations.store(true, Ordering::Relaxed);
+            }
             state.learn(&used, learned, granted.home);
         }
     }
@@ -452,7 +487,7 @@ impl Drop for OwnChange<'_> {
 fn directories_of(items: &[Item]) -> impl Iterator<Item = Ino> {
     items.iter().filter_map(|item| match item {
         Item::Entry(parent, _) => Some(*parent),
-        Item::Attributes(_) => None,
+        Item::Attributes(_) | Item::Directory(_) => None,
     })
 }
 
@@ -460,9 +495,8 @@ impl State {
     fn lose(&mut self) {
         self.cache.lost();
         self.heard.lose();
-        self.inodes.clear();
-        self.names.clear();
-        self.cost = 0;
+        self.lost.extend(self.journal.lose());
+        self.clear();
     }
 
     /// Whether an answer is of the present term; a later one ends it.
@@ -500,7 +534,7 @@ impl State {
         if !matches!(found, Looked::Kept(_)) {
             return found;
         }
-        *self.untold.entry(ino).or_default() += 1;
+        self.references.tell(ino);
         let was_told =
             self.inodes.get_mut(&ino).is_some_and(|it| std::mem::replace(&mut it.is_told, true));
         match found {
@@ -561,6 +595,7 @@ impl State {
                 Item::Attributes(ino) => {
                     let gone = self.inodes.remove(ino);
                     self.cost = self.cost.saturating_sub(gone.map_or(0, |kept| kept.cost));
+                    self.references.let_go(*ino);
                 }
                 Item::Entry(parent, name) => {
                     let Some(names) = self.names.get_mut(parent) else { continue };
@@ -571,6 +606,8 @@ impl State {
                         self.names.remove(parent);
                     }
                 }
+                // What is kept because of it stays until all changes there are reported (`Kept::return_directories`).
+                Item::Directory(_) => {}
             }
         }
     }
@@ -580,12 +617,15 @@ impl State {
         let (entry, attributes) = learned.items();
         let of = |item: Option<Item>, number: Option<GrantNumber>| Some((item?, number?));
         let directory = learned.directory();
-        let numbers = [granted.entry, granted.attributes, directory.as_ref().map(|(_, it)| *it)];
+        let beside = directory.as_ref().map(|(_, number)| *number);
+        let numbers = [granted.entry, granted.attributes, beside, granted.directory];
         self.heard.hear(numbers.into_iter().flatten());
         if !self.is_of_term(granted.term) {
             return None;
         }
-        let grants = [of(entry, granted.entry), of(attributes, granted.attributes), directory];
+        let delegated = of(learned.delegated(), granted.directory);
+        let named = of(entry, granted.entry);
+        let grants = [named, of(attributes, granted.attributes), directory, delegated];
         Some(grants.into_iter().flatten().collect())
     }
 
@@ -607,10 +647,11 @@ impl State {
                     && used.contains(&Item::Attributes(ino))
                 {
                     self.keep_attributes(attributes, home);
+                    self.keep(ino, 0, |kept| kept.told += 1);
                 }
             }
             Learned::Attributes(attributes) => self.keep_attributes(attributes, home),
-            Learned::Change { change, directory, file, .. } => {
+            Learned::Change { change, directory, file, made, .. } => {
                 if let NameChange::Made(parent, name, ino) = change {
                     self.learn_name(used, (parent, name), Some(ino));
                 }
@@ -619,14 +660,17 @@ impl State {
                 {
                     self.keep_attributes(attributes, None);
                 }
+                if let Some(made) = made
+                    && used.contains(&Item::Attributes(made.ino))
+                    && used.contains(&Item::Directory(made.ino))
+                {
+                    self.keep_delegated(made);
+                }
                 if let Some((attributes, object)) = file
                     && used.contains(&Item::Attributes(attributes.ino))
                 {
                     self.keep_attributes(attributes, home);
-                    self.keep(attributes.ino, NO_CAPABILITIES.len() + COST_OF_ONE, |kept| {
-                        (kept.own, kept.is_told) = (Some(object), true);
-                        kept.xattrs.values.insert(NO_CAPABILITIES.to_vec(), None);
-                    });
+                    self.keep_own(attributes.ino, object);
                 }
             }
             Learned::Xattr(ino, name, value) => {
@@ -653,10 +697,24 @@ impl State {
         if self.cost > COST_MAX {
             let held: Vec<Item> = self.inodes.keys().map(|ino| Item::Attributes(*ino)).collect();
             let _ = self.cache.forget(held);
-            self.inodes.clear();
-            self.names.clear();
-            self.cost = 0;
+            self.clear();
         }
+    }
+
+    fn clear(&mut self) {
+        self.inodes.clear();
+        self.names.clear();
+        self.cost = 0;
+        self.references.let_go_of_all();
+    }
+
+    /// This node has made a file, with an object of its own that was like this.
+    fn keep_own(&mut self, ino: Ino, object: ObjectAttributes) {
+        self.keep(ino, NO_CAPABILITIES.len() + COST_OF_ONE, |kept| {
+            (kept.own, kept.is_told) = (Some(object), true);
+            kept.told += 1;
+            kept.xattrs.values.insert(NO_CAPABILITIES.to_vec(), None);
+        });
     }
 
     fn keep_attributes(&mut self, attributes: Attributes, home: Option<ObjectRef>) {

@@ -1,0 +1,350 @@
+//! Directories that are delegated to this node: it makes and removes files there by itself, and reports that later.
+//!
+//! All that is kept of such a directory, its attributes and its names, may be used because nobody else is told of the directory before it
+//! is taken back. A file that was made here may be used until it was reported; from then on as the owner has granted it.
+
+use std::sync::atomic::Ordering;
+
+use forebay_base::{Ino, Timestamp};
+use forebay_cluster::Moment;
+use forebay_cluster::grants::client::Ticket;
+
+use super::{Kept, State};
+use crate::attributes::{Attributes, KeepName};
+use crate::grants::journal::{NeverKnown, Place};
+use crate::grants::names::NAMES_MAX;
+use crate::grants::{Item, Looked};
+use crate::inode::{MODE_BITS, SET_GID, SET_UID};
+use crate::object::SeenObject;
+use crate::ops::{Access, New, Reported};
+use crate::partition::Caller;
+use crate::record::Kind;
+use crate::remote::changes::{Change, ChangeAnswer};
+use crate::remote::wire::NewInode;
+
+/// A file that is to be made here.
+pub(crate) struct MakeHere<'a> {
+    pub parent: Ino,
+    pub name: &'a [u8],
+    pub new: New<'a>,
+    pub caller: Caller,
+    pub access: Access,
+    /// Its number, and its object.
+    pub ino: Ino,
+    pub made: SeenObject,
+    pub time: Timestamp,
+}
+
+/// A report to the owner.
+pub(crate) struct Report {
+    ticket: Ticket,
+    /// The term in which the directories were delegated.
+    pub term: u64,
+    changes: Vec<(Place, Change)>,
+}
+
+impl Report {
+    pub fn changes(&self) -> Vec<(u64, Change)> {
+        self.changes.iter().map(|(place, change)| (place.0, change.clone())).collect()
+    }
+}
+
+/// What the owner has not carried out.
+pub(crate) struct Lost {
+    pub directory: Option<Ino>,
+    pub why: String,
+}
+
+impl Kept {
+    /// Whether any directory was delegated to this node.
+    pub fn has_delegations(&self) -> bool {
+        self.has_delegations.load(Ordering::Relaxed)
+    }
+
+    /// Whether a file can be made here.
+    pub fn may_make_here(&self, parent: Ino, name: &[u8]) -> bool {
+        let mut state = self.state.lock();
+        let now = self.now();
+        state.delegated(parent, now).is_some()
+            && state.lacks(parent, name) == Looked::Kept(())
+            && !state.journal.is_full()
+    }
+
+    /// Makes a file. `None` if the owner is to do that.
+    pub fn make_here(&self, make: &MakeHere<'_>) -> Option<Attributes> {
+        let mut state = self.state.lock();
+        let now = self.now();
+        let above = state.delegated(make.parent, now)?;
+        let is_absent = state.lacks(make.parent, make.name) == Looked::Kept(());
+        if !is_absent || state.journal.is_full() {
+            return None;
+        }
+        let attributes = make.attributes(&above)?;
+        state.add_made(make, attributes);
+        let was_empty = state.journal.is_empty();
+        state.journal.made(make.ino, make.made.at, make.change());
+        state.bound();
+        drop(state);
+        self.changed_here(make.parent, was_empty);
+        Some(attributes)
+    }
+
+    /// Whether a file can be removed here, if nobody has it open: its number.
+    pub fn may_remove_here(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
+        let mut state = self.state.lock();
+        let now = self.now();
+        state.removable(parent, name, now)
+    }
+
+    /// Removes a file that `is_open` says nobody has open. `None` if the owner is to do that.
+    pub fn remove_here(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        is_open: impl Fn(Ino) -> bool,
+    ) -> Option<Option<NeverKnown>> {
+        let mut state = self.state.lock();
+        let now = self.now();
+        let ino = state.removable(parent, name, now)?;
+        if is_open(ino) || state.journal.is_full() {
+            return None;
+        }
+        let time = self.clock.now();
+        let items = [Item::Entry(parent, name.into()), Item::Attributes(ino)];
+        state.drop_values(&items);
+        state.cache.change_here(items.clone());
+        let _ = state.cache.forget(items);
+        state.change_directory(parent, time, |size| size.saturating_sub(1));
+        let gone = state.inodes.get_mut(&parent).and_then(|above| {
+            let names = above.names.as_mut()?;
+            Some((above.cost, names.remove(name)))
+        });
+        if let (Some((_, cost)), Some(above)) = (gone, state.inodes.get_mut(&parent)) {
+            above.cost = above.cost.saturating_sub(cost);
+            state.cost = state.cost.saturating_sub(cost);
+        }
+        let was_empty = state.journal.is_empty();
+        let unlink = Change::Removed { parent, name: name.to_vec(), ino };
+        let removed = state.journal.removed(ino, unlink);
+        drop(state);
+        self.changed_here(parent, was_empty);
+        Some(removed)
+    }
+
+    /// A handle is closed. Whether the owner is told with the report of the file.
+    pub fn close_here(&self, ino: Ino, close: Change) -> bool {
+        self.has_delegations() && self.state.lock().journal.closed(ino, close)
+    }
+
+    /// Names of a directory were changed here; the first change since all were reported wakes who reports them.
+    fn changed_here(&self, directory: Ino, is_first: bool) {
+        self.traffic.hit();
+        self.lent.changing(std::iter::once(directory), &[]);
+        self.lent.changed(std::iter::once(directory));
+        if is_first {
+            self.bell.ring();
+        }
+    }
+
+    /// Nothing is changed here in a directory any more: what files inherit from it is to change.
+    pub fn end_delegation(&self, ino: Ino) {
+        if self.has_delegations() {
+            let _ = self.state.lock().cache.forget([Item::Directory(ino)]);
+        }
+    }
+
+    /// The present time, as files show it.
+    pub fn time(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    // --- reporting ---
+
+    /// Whether there is something that the owner does not know.
+    pub fn has_journal(&self) -> bool {
+        self.has_delegations() && !self.state.lock().journal.is_empty()
+    }
+
+    /// What is to be reported next.
+    pub fn take_report(&self) -> Option<Report> {
+        let mut state = self.state.lock();
+        let changes = state.journal.take();
+        if changes.is_empty() {
+            return None;
+        }
+        let ticket = state.cache.begin();
+        Some(Report { ticket, term: state.term, changes })
+    }
+
+    /// A report has no answer: it is repeated.
+    pub fn not_reported(&self, report: Report) {
+        let mut state = self.state.lock();
+        state.cache.failed(report.ticket);
+        if state.term == report.term {
+            state.journal.put_back(report.changes);
+        } else {
+            let lost = report.changes.iter().filter_map(|(_, change)| change.directory());
+            state.lost.extend(lost);
+        }
+    }
+
+    /// A report was answered. Returns what is lost.
+    pub fn reported(&self, report: Report, answers: Vec<ChangeAnswer>) -> Vec<Lost> {
+        let mut state = self.state.lock();
+        state.journal.reported(&report.changes);
+        let mut lost = Vec::new();
+        let mut files = Vec::new();
+        for ((_, change), answer) in report.changes.iter().zip(answers) {
+            let ChangeAnswer { granted, directory, .. } = &answer;
+            let numbers = [granted.entry, granted.attributes, *directory];
+            state.heard.hear(numbers.into_iter().flatten());
+            let is_of_term = granted.term == report.term && state.term == report.term;
+            let why = change.lost(&answer);
+            if let Some(ino) = change.made() {
+                let may_use = is_of_term && why.is_none();
+                files.push((Item::Attributes(ino), granted.attributes.filter(|_| may_use)));
+            }
+            lost.extend(why.map(|why| Lost { directory: change.directory(), why }));
+        }
+        let gone = state.cache.reported(report.ticket, files);
+        state.drop_values(&gone);
+        lost
+    }
+
+    /// Directories are taken back, and what was changed there is reported. What else was used because of them is not used any more:
+    /// returns it, as the kernel may have been lent it.
+    pub fn return_directories(&self, items: &[Item]) -> Vec<Item> {
+        let directories = items.iter().filter_map(|item| match item {
+            Item::Directory(ino) => Some(*ino),
+            Item::Attributes(_) | Item::Entry(..) => None,
+        });
+        let mut state = self.state.lock();
+        let mut all = Vec::new();
+        for directory in directories {
+            all.push(Item::Attributes(directory));
+            let names = state.names.get(&directory);
+            let names = names.into_iter().flat_map(|names| names.keys());
+            all.extend(names.map(|name| Item::Entry(directory, name.clone())));
+        }
+        state.drop_values(&all);
+        let _ = state.cache.forget(all.clone());
+        all
+    }
+
+    /// Changes in these directories are lost: nothing is kept of them.
+    pub fn lose_directories(&self, directories: &[Ino]) {
+        let items: Vec<Item> = directories.iter().map(|ino| Item::Directory(*ino)).collect();
+        self.return_directories(&items);
+        let _ = self.state.lock().cache.forget(items);
+    }
+
+    /// Directories in which names are lost, of which nobody was told.
+    pub fn take_lost(&self) -> Vec<Ino> {
+        if !self.has_delegations() {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.state.lock().lost)
+    }
+}
+
+impl MakeHere<'_> {
+    fn change(&self) -> Change {
+        Change::Made {
+            parent: self.parent,
+            name: self.name.to_vec(),
+            new: NewInode::of(self.new),
+            caller: self.caller,
+            access: self.access,
+            made: self.made,
+            reported: Reported { ino: self.ino, time: self.time },
+        }
+    }
+
+    /// As the owner makes it; `None` for what runs as its owner or group, which nobody may keep.
+    fn attributes(&self, above: &Attributes) -> Option<Attributes> {
+        let New { kind, mode, umask, rdev, .. } = self.new;
+        let mode = mode & MODE_BITS & !(umask & 0o777);
+        if kind != Kind::File || mode & (SET_UID | SET_GID) != 0 {
+            return None;
+        }
+        let gid = if above.mode & SET_GID != 0 { above.gid } else { self.caller.gid };
+        Some(Attributes {
+            ino: self.ino,
+            kind,
+            mode,
+            nlink: 1,
+            uid: self.caller.uid,
+            gid,
+            rdev,
+            size: 0,
+            allocated_bytes: self.made.attributes.allocated_bytes,
+            accessed: self.time,
+            modified: self.time,
+            changed: self.time,
+            created: self.time,
+            cacheable: true,
+            name: KeepName::Never,
+        })
+    }
+}
+
+impl State {
+    /// The attributes of a directory that is delegated to this node, if it may change names there now.
+    fn delegated(&self, directory: Ino, now: Moment) -> Option<Attributes> {
+        let own = Item::Attributes(directory);
+        let may = self.cache.may_use(&Item::Directory(directory), now);
+        if !may || !self.cache.may_use(&own, now) || self.cache.is_changing(&own) {
+            return None;
+        }
+        let kept = self.inodes.get(&directory)?;
+        let has_room = kept.names.as_ref().is_none_or(|names| names.len() < NAMES_MAX);
+        kept.attributes.filter(|found| found.nlink > 0 && has_room)
+    }
+
+    fn removable(&mut self, parent: Ino, name: &[u8], now: Moment) -> Option<Ino> {
+        self.delegated(parent, now)?;
+        let ino = self.names.get(&parent)?.get(name).copied().flatten()?;
+        let item = Item::Attributes(ino);
+        let found = self.inodes.get(&ino)?.attributes?;
+        let is_plain = found.kind == Kind::File && found.nlink == 1;
+        let may_use = self.cache.may_use(&item, now) && !self.cache.is_changing(&item);
+        (is_plain && may_use).then_some(ino)
+    }
+
+    /// A directory that was made was delegated with the answer.
+    pub(super) fn keep_delegated(&mut self, made: Attributes) {
+        self.keep_attributes(made, None);
+        self.keep(made.ino, 0, |kept| {
+            kept.is_told = true;
+            kept.told += 1;
+        });
+    }
+
+    fn add_made(&mut self, make: &MakeHere<'_>, attributes: Attributes) {
+        let (parent, ino) = (make.parent, make.ino);
+        let entry = Item::Entry(parent, make.name.into());
+        self.cache.change_here([entry.clone(), Item::Attributes(parent), Item::Attributes(ino)]);
+        self.learn_name(&[entry], (parent, make.name.to_vec()), Some(ino));
+        let cost = self.inodes.get_mut(&parent).and_then(|above| {
+            let names = above.names.as_mut()?;
+            let cost = names.insert(make.name);
+            above.cost += cost;
+            Some(cost)
+        });
+        self.cost += cost.unwrap_or(0);
+        self.change_directory(parent, make.time, |size| size + 1);
+        self.keep_attributes(attributes, Some(make.made.at));
+        self.keep_own(ino, make.made.attributes);
+    }
+
+    fn change_directory(&mut self, ino: Ino, time: Timestamp, size: impl Fn(u64) -> u64) {
+        self.cache.change_here([Item::Attributes(ino)]);
+        let Some(kept) = self.inodes.get_mut(&ino) else { return };
+        kept.listing = None;
+        if let Some(found) = &mut kept.attributes {
+            found.size = size(found.size);
+            found.modified = found.modified.max(time);
+            found.changed = found.changed.max(time);
+        }
+    }
+}

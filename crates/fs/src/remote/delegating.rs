@@ -1,0 +1,103 @@
+//! Directories that are delegated to other nodes, which change names there by themselves and report it later.
+//!
+//! A directory is delegated to the node that makes it, while nobody else was told of it. Whoever looks it up takes it back first, and
+//! with it everything that the node has not reported.
+
+use forebay_base::{FilesetId, Ino};
+
+use super::changes::{Change, ChangeAnswer, Outcome};
+use super::service::Work;
+use super::wire::Answer;
+use crate::attributes::Attributes;
+use crate::error::{FsError, Result};
+use crate::grants::{CHANGES_AT_ONCE, Item};
+use crate::record::{Kind, ObjectRef};
+
+impl Work<'_> {
+    /// Delegates a directory to the client that has just made it, unless files in it depend on more than that client knows.
+    pub(super) fn delegate(&mut self, made: &Attributes) {
+        if made.kind != Kind::Directory {
+            return;
+        }
+        let ino = made.ino;
+        let Some(partition) = self.partition(ino) else { return };
+        let Some(granting) = partition.granting().filter(|it| it.is_on()) else { return };
+        let is_its_alone = || {
+            let references = self.fs.clients().references(self.client, ino);
+            !partition.has_quotas()
+                && partition.inherits_nothing(ino)
+                && self.fs.references(ino) == references
+        };
+        self.granted.directory = granting.delegate(self.client, ino, is_its_alone);
+        if self.granted.directory.is_some() {
+            self.granted.attributes = granting.grant(self.client, &Item::Attributes(ino));
+        }
+        self.granted.term = granting.term(self.client);
+    }
+
+    /// The client is told of an inode: a directory that is delegated to another one is taken back first.
+    pub(super) fn take_directory_back(&self, found: &Attributes) {
+        if found.kind == Kind::Directory
+            && let Some(partition) = self.partition(found.ino)
+            && let Some(granting) = partition.granting()
+            && granting.is_delegated(self.client, found.ino)
+        {
+            granting.take_directory_back(self.client, found.ino);
+        }
+    }
+
+    /// Carries out what the client has done by itself, in order. What cannot be carried out is refused by itself: the client says to its
+    /// programs that it is lost.
+    pub(super) fn journal(
+        &self,
+        fileset: FilesetId,
+        term: u64,
+        changes: Vec<(u64, Change)>,
+    ) -> Result<Answer> {
+        if changes.len() > CHANGES_AT_ONCE {
+            return Err(FsError::Invalid);
+        }
+        let Some(partition) = self.partition(Ino::top_of(fileset)) else {
+            return Err(FsError::Moved);
+        };
+        let granting = partition.granting().ok_or(FsError::Invalid)?;
+        // A report that was given up may come late.
+        let turn = granting.reports_of(self.client);
+        let mut through = turn.lock();
+        let carry_out = |(number, change): (u64, Change)| {
+            if change.target().fileset() != fileset {
+                return ChangeAnswer::plain(Outcome::Refused(FsError::Invalid));
+            }
+            if number <= *through {
+                return self.again(change);
+            }
+            if !granting.is_of_term(self.client, term) {
+                // What was delegated is with others by now.
+                return ChangeAnswer::plain(Outcome::Refused(FsError::Stale));
+            }
+            *through = number;
+            ChangeAnswer::of(self.part().answer(change.request()))
+        };
+        Ok(Answer::Journal(changes.into_iter().map(carry_out).collect()))
+    }
+
+    /// The answer to a change that was carried out before.
+    fn again(&self, change: Change) -> ChangeAnswer {
+        ChangeAnswer::plain(match change {
+            Change::Made { parent, name, made, reported, .. } => {
+                match self.object_of_made((parent, &name), reported.ino) {
+                    Some(at) => Outcome::Made { uses_object: at == Some(made.at) },
+                    None => Outcome::Refused(FsError::Stale),
+                }
+            }
+            Change::Removed { .. } | Change::Closed { .. } => Outcome::Done,
+        })
+    }
+
+    /// Where the object of a file lies that has this name.
+    fn object_of_made(&self, (parent, name): (Ino, &[u8]), ino: Ino) -> Option<Option<ObjectRef>> {
+        let partition = self.partition(parent)?;
+        let named = partition.while_routed(|it| it.named(parent, name))?;
+        (named == Some(ino)).then(|| partition.object_of(ino))
+    }
+}

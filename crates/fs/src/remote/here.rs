@@ -1,0 +1,184 @@
+//! Files that this node makes and removes by itself, in directories that their owner has delegated to it, and reports later: within
+//! [`REPORT_DELAY`], and before it asks the owner for anything else about the fileset.
+//!
+//! **What survives a crash** of this node: nothing that was not reported, as if its programs had not come so far. A sync reports first.
+//! If the owner dies, or takes back what it delegated because this node does not answer, what was not reported is lost as what an
+//! owner had not committed: the next sync of such a directory fails, and so does that of such a file.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_base::Ino;
+use parking_lot::{Condvar, Mutex};
+
+use super::RemoteOwner;
+use super::files::{CLOSE_LOOKS, CLOSE_PAUSE};
+use super::wire::{Answer, Request};
+use crate::attributes::Attributes;
+use crate::error::{FsError, Result};
+use crate::grants::{MakeHere, NeverKnown};
+use crate::object::{LiveObject, SeenObject};
+use crate::ops::{Access, Home, New, Opened};
+use crate::partition::Caller;
+
+/// How long changes wait to be reported together.
+pub(crate) const REPORT_DELAY: Duration = Duration::from_millis(50);
+
+/// Wakes the thread that reports changes.
+#[derive(Default)]
+pub(crate) struct ReportBell {
+    is_rung: Mutex<bool>,
+    rung: Condvar,
+}
+
+impl ReportBell {
+    /// There is something to report, or the thread is to look whether it should end.
+    pub fn ring(&self) {
+        *self.is_rung.lock() = true;
+        self.rung.notify_all();
+    }
+
+    /// Waits until somebody rings.
+    pub fn wait(&self) {
+        let mut is_rung = self.is_rung.lock();
+        while !*is_rung {
+            self.rung.wait(&mut is_rung);
+        }
+        *is_rung = false;
+    }
+}
+
+impl RemoteOwner {
+    /// Makes a file and opens it, in a directory that is delegated to this node. `None` if the owner is to do that.
+    pub(super) fn create_here(
+        &self,
+        (parent, name): (Ino, &[u8]),
+        new: New<'_>,
+        (access, caller): (Access, Caller),
+        lineage: u32,
+    ) -> Result<Option<(Attributes, Opened)>> {
+        let suits = self.kept.has_delegations() && access.write && !access.synchronous;
+        if !suits || !self.kept.may_make_here(parent, name) {
+            return Ok(None);
+        }
+        let Some((live, ino)) = self.make_object().zip(self.take_ino()) else { return Ok(None) };
+        let made = seen_when_made(&live);
+        let time = self.kept.time();
+        let make = MakeHere { parent, name, new, caller, access, ino, made, time };
+        self.open_files.unsynced().note(parent);
+        let attributes = {
+            // Whoever tells the next owner what is open must not do so in between.
+            let _under_way = self.open_files.under_way();
+            let attributes = self.kept.make_here(&make);
+            attributes.filter(|_| self.open_files.opened_here(ino, access))
+        };
+        let Some(attributes) = attributes else {
+            self.give_up(Some(live));
+            return Ok(None);
+        };
+        self.open_files.unsynced().note(parent);
+        let place = (live.at, Home::Here);
+        let opened = self.opened(ino, access, (Some(place), Some(live)), lineage)?;
+        Ok(Some((attributes, opened)))
+    }
+
+    /// Removes a file, in a directory that is delegated to this node. Whether it did: otherwise the owner is to do that.
+    pub(super) fn remove_here(&self, parent: Ino, name: &[u8]) -> bool {
+        if !self.kept.has_delegations() {
+            return false;
+        }
+        let Some(ino) = self.kept.may_remove_here(parent, name) else { return false };
+        // The kernel tells of the end of a handle after close(2) has returned.
+        for _ in 0..CLOSE_LOOKS {
+            if !self.open_files.is_open(ino) {
+                break;
+            }
+            std::thread::sleep(CLOSE_PAUSE);
+        }
+        self.open_files.unsynced().note(parent);
+        let removed = self.kept.remove_here(parent, name, |ino| self.open_files.is_open(ino));
+        let Some(removed) = removed else { return false };
+        self.open_files.unsynced().note(parent);
+        if let (Some(NeverKnown(at)), Some(shared)) = (removed, self.near.shared()) {
+            shared.objects.remove(crate::writeset::Removal { at, bytes: 0 });
+        }
+        true
+    }
+
+    /// Tells the owner what this node has done by itself. One report is under way at a time.
+    ///
+    /// # Errors
+    /// Why the owner does not know it. It is reported again, unless it is lost.
+    pub(crate) fn report(&self) -> Result<()> {
+        if !self.kept.has_journal() {
+            return Ok(());
+        }
+        let _one_at_a_time = self.reporting.lock();
+        while let Some(report) = self.kept.take_report() {
+            let (fileset, term) = (self.fileset, report.term);
+            let changes = report.changes();
+            let count = changes.len();
+            let request = Request::Journal { fileset, term, changes };
+            match self.exchange_now(request, Vec::new()).map(|(reply, _)| reply.answer) {
+                Ok(Answer::Journal(replies)) if replies.len() == count => {
+                    self.note_lost(self.kept.reported(report, replies));
+                }
+                Ok(Answer::NotMine) => {
+                    self.kept.not_reported(report);
+                    return Err(FsError::Moved);
+                }
+                Ok(other) => {
+                    self.kept.not_reported(report);
+                    return super::owner::senseless(&other);
+                }
+                Err(error) => {
+                    self.kept.not_reported(report);
+                    self.note_broken();
+                    return Err(error);
+                }
+            }
+        }
+        self.note_broken();
+        Ok(())
+    }
+
+    /// Changes that the owner has refused: what their programs were told is not so.
+    fn note_lost(&self, lost: Vec<crate::grants::Lost>) {
+        for one in &lost {
+            tracing::error!(
+                fileset = %self.fileset,
+                owner = %self.node(),
+                why = %one.why,
+                "a change of a name that this node made by itself is lost"
+            );
+        }
+        let directories: Vec<Ino> = lost.into_iter().filter_map(|one| one.directory).collect();
+        if !directories.is_empty() {
+            self.kept.lose_directories(&directories);
+            self.open_files.unsynced().lose(directories);
+        }
+    }
+
+    /// What was delegated may have been void, with changes that were not reported.
+    pub(super) fn note_broken(&self) {
+        let lost = self.kept.take_lost();
+        if !lost.is_empty() {
+            tracing::error!(
+                fileset = %self.fileset,
+                owner = %self.node(),
+                directories = lost.len(),
+                "changes of names that this node made by itself are lost: it could not report them in time"
+            );
+            self.open_files.unsynced().lose(lost);
+        }
+    }
+
+    fn take_ino(&self) -> Option<Ino> {
+        self.numbers.lock().take_ino()
+    }
+}
+
+/// How an object is that was just made here.
+pub(super) fn seen_when_made(live: &Arc<LiveObject>) -> SeenObject {
+    SeenObject { at: live.at, attributes: live.opened_attributes, is_open: true, look: 0 }
+}

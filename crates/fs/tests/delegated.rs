@@ -1,0 +1,396 @@
+//! Directories that are delegated to the node that made them: it makes and removes files there without a call, and everybody who
+//! looks sees what it has done.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use forebay_base::{ClientId, FailPoints, FilesetId, Ino, NodeId};
+use forebay_disk::memory::MemoryDisk;
+use forebay_disk::{Disk, Sync};
+use forebay_fs::quota::{LimitChange, QuotaChange, Subject};
+use forebay_fs::reserve::Reserve;
+use forebay_fs::{FsError, HandOver, Namespace, Parts, Replace, SetMode, SetXattr, Settings};
+use forebay_store::memory::MemoryStores;
+use support::{
+    Kernel, Nodes, READ_WRITE, ROOT, Shorthand as _, SteppedTimes, User, WRITE, Weather, directory,
+    new_stores,
+};
+
+const ONE: NodeId = NodeId(1);
+const TWO: NodeId = NodeId(2);
+const THREE: NodeId = NodeId(3);
+const DATA: FilesetId = FilesetId(1);
+
+/// Three nodes, each with a disk; the first owns everything.
+struct Site {
+    stores: Arc<MemoryStores>,
+    clock: Arc<SteppedTimes>,
+    nodes: Arc<Nodes>,
+    disks: Vec<MemoryDisk>,
+}
+
+impl Site {
+    fn new() -> Site {
+        let clock = Arc::new(SteppedTimes::new(1_000_000));
+        let stores = new_stores("whole", "there", &*clock);
+        let nodes = Nodes::with_owner(ONE);
+        nodes.keep_disks_apart();
+        let disks = (0..3).map(|_| MemoryDisk::new(1 << 40, Arc::clone(&clock) as _)).collect();
+        Site { stores, clock, nodes, disks }
+    }
+
+    fn join(&self, node: NodeId) -> User {
+        let disk = self.disks[node.0 as usize - 1].clone();
+        let parts = Parts {
+            stores: Arc::clone(&self.stores) as _,
+            disks: vec![(format!("disk-{node}"), Arc::new(disk))],
+            settings: Settings { owner_wait: Duration::from_secs(5), ..Settings::default() },
+            clock: Arc::clone(&self.clock) as _,
+            fail_points: FailPoints::none(),
+            reserve: Reserve::none(),
+        };
+        let fs = self.nodes.join(node, parts);
+        User { fs, kernel: Arc::<Kernel>::default(), owner: None, taker: None, nodes: None }
+    }
+
+    fn three(&self) -> (User, User, User) {
+        (self.join(ONE), self.join(TWO), self.join(THREE))
+    }
+
+    /// Requests that `work` sends to owners.
+    fn calls<T>(&self, work: impl FnOnce() -> T) -> (u64, T) {
+        let sent = || {
+            let nodes = &self.nodes;
+            nodes.calls.load(Ordering::Relaxed) - nodes.disk_calls.load(Ordering::Relaxed)
+        };
+        let before = sent();
+        let done = work();
+        (sent() - before, done)
+    }
+
+    /// Moves the fileset from the first node to the third.
+    fn hand_over(&self, all: &[&User; 3], epoch: u64) {
+        all[0].fs.hand_over(DATA, HandOver::Refuse).unwrap();
+        self.nodes.give(DATA, THREE, epoch);
+        all.iter().for_each(|user| user.fs.owner_changed(DATA).unwrap());
+    }
+
+    fn objects_on(&self, node: NodeId) -> usize {
+        let mut count = 0;
+        let mut visit = |_| {
+            count += 1;
+            true
+        };
+        self.disks[node.0 as usize - 1].list(&mut visit).unwrap();
+        count
+    }
+}
+
+/// A directory that `user`, who does not own the fileset, has made and works in.
+fn own_directory(user: &User, name: &str) -> Ino {
+    let data = user.fs.fileset("data");
+    // Asks for the owner's word.
+    user.fs.getattr(data).unwrap();
+    let made = user.fs.create(data, name.as_bytes(), directory(0o755), ROOT).unwrap().ino;
+    // Asks for numbers.
+    put(user, made, "first", b"first");
+    made
+}
+
+fn put(user: &User, parent: Ino, name: &str, bytes: &[u8]) -> Ino {
+    let handle = user.create_file(parent, name, READ_WRITE).unwrap();
+    handle.write(0, bytes);
+    let ino = handle.ino;
+    handle.close();
+    ino
+}
+
+fn size(fs: &Namespace, parent: Ino, name: &str) -> Option<u64> {
+    match fs.lookup(parent, name.as_bytes()) {
+        Ok(found) => Some(found.size),
+        Err(FsError::NotFound) => None,
+        Err(error) => panic!("{name}: {error}"),
+    }
+}
+
+/// A default access control list in the encoding of Linux.
+fn default_list() -> Vec<u8> {
+    let mut value = 2_u32.to_le_bytes().to_vec();
+    for (tag, permission, id) in [
+        (1_u16, 7_u16, u32::MAX),
+        (2, 6, 1000),
+        (4, 5, u32::MAX),
+        (16, 7, u32::MAX),
+        (32, 0, u32::MAX),
+    ] {
+        value.extend_from_slice(&tag.to_le_bytes());
+        value.extend_from_slice(&permission.to_le_bytes());
+        value.extend_from_slice(&id.to_le_bytes());
+    }
+    value
+}
+
+#[test]
+fn files_in_a_directory_of_ones_own_take_no_call_and_everybody_sees_them() {
+    let site = Site::new();
+    let (one, two, three) = site.three();
+    let own = own_directory(&two, "own");
+    let (calls, ()) = site.calls(|| {
+        for number in 0..100 {
+            let name = format!("file-{number}");
+            assert_eq!(size(&two.fs, own, &name), None);
+            let ino = put(&two, own, &name, &[1; 100]);
+            assert_eq!(size(&two.fs, own, &name), Some(100));
+            assert_eq!(two.fs.getattr(ino).unwrap().size, 100);
+            if number % 2 == 0 {
+                two.fs.unlink(own, name.as_bytes()).unwrap();
+                assert_eq!(size(&two.fs, own, &name), None);
+            }
+        }
+    });
+    assert_eq!(calls, 0);
+    assert_eq!(two.fs.getattr(own).unwrap().size, 51);
+    let mut expected: Vec<String> = (0..50).map(|half| format!("file-{}", half * 2 + 1)).collect();
+    expected.push("first".to_owned());
+    expected.sort();
+    for user in [&three, &one, &two] {
+        let found = user.fs.find(user.fs.fileset("data"), "own").unwrap();
+        assert_eq!(found, own);
+        let mut names = user.fs.names(own);
+        names.sort();
+        assert_eq!(names, expected);
+        assert_eq!(size(&user.fs, own, "file-1"), Some(100));
+        assert_eq!(size(&user.fs, own, "file-2"), None);
+        let ino = user.fs.find(own, "file-3").unwrap();
+        assert_eq!(user.contents(ino), [1; 100]);
+    }
+    // What was made and removed in between has left nothing.
+    one.fs.commit().unwrap();
+    assert_eq!(site.objects_on(TWO), 51);
+    // The directory is everybody's now.
+    let (calls, _) = site.calls(|| put(&two, own, "late", b"late"));
+    assert!(calls > 0);
+    assert_eq!(size(&three.fs, own, "late"), Some(4));
+}
+
+#[test]
+fn whatever_else_a_node_asks_comes_after_what_it_did_by_itself() {
+    let site = Site::new();
+    let (_one, two, three) = site.three();
+    let own = own_directory(&two, "own");
+    let data = two.fs.fileset("data");
+    put(&two, own, "old", b"old");
+    two.fs.rename(own, b"old", own, b"new", Replace::Allowed).unwrap();
+    assert_eq!(size(&two.fs, own, "old"), None);
+    put(&two, own, "old", b"another");
+    let linked = put(&two, own, "linked", b"linked");
+    two.fs.link(linked, data, b"link").unwrap();
+    two.fs.unlink(own, b"linked").unwrap();
+    let below = two.fs.create(own, b"below", directory(0o755), ROOT).unwrap().ino;
+    put(&two, below, "file", b"below");
+    assert!(matches!(two.fs.remove_directory(own, b"below"), Err(FsError::NotEmpty)));
+    two.fs.unlink(below, b"file").unwrap();
+    two.fs.remove_directory(own, b"below").unwrap();
+    let open = two.create_file(own, "open", READ_WRITE).unwrap();
+    open.write(0, b"bytes");
+    two.fs.unlink(own, b"open").unwrap();
+    assert_eq!(open.contents(), b"bytes");
+    assert_eq!(two.fs.getattr(open.ino).unwrap().nlink, 0);
+    open.close();
+    let found = three.fs.find(three.fs.fileset("data"), "own").unwrap();
+    let mut names = three.fs.names(found);
+    names.sort();
+    assert_eq!(names, ["first", "new", "old"]);
+    assert_eq!(size(&three.fs, found, "old"), Some(7));
+    assert_eq!(size(&three.fs, three.fs.fileset("data"), "link"), Some(6));
+}
+
+#[test]
+fn what_was_synced_is_in_the_store_and_the_rest_goes_with_its_node() {
+    let site = Site::new();
+    let (one, two, three) = site.three();
+    let own = own_directory(&two, "own");
+    let synced = two.create_file(own, "synced", READ_WRITE).unwrap();
+    synced.write(0, b"synced");
+    two.fs.sync_file(synced.ino, Sync::All).unwrap();
+    put(&two, own, "named", b"named");
+    two.fs.sync_directory(own).unwrap();
+    put(&two, own, "lost", b"lost");
+    site.nodes.kill(TWO);
+    site.nodes.drop_client(ClientId { node: TWO, incarnation: 1 });
+    for user in [&one, &three] {
+        let own = user.fs.find(user.fs.fileset("data"), "own").unwrap();
+        let mut names = user.fs.names(own);
+        names.sort();
+        assert_eq!(names, ["first", "named", "synced"]);
+    }
+    synced.let_go();
+}
+
+#[test]
+fn a_node_that_does_not_answer_loses_what_it_did_not_report_and_is_told() {
+    let site = Site::new();
+    let (one, two, _three) = site.three();
+    let own = own_directory(&two, "own");
+    two.fs.report_all().unwrap();
+    let open = two.create_file(own, "open", READ_WRITE).unwrap();
+    open.write(0, b"bytes");
+    site.nodes.kill(TWO);
+    // Waits until the word for the other node has lapsed.
+    let found = one.fs.find(one.fs.fileset("data"), "own").unwrap();
+    assert_eq!(one.fs.names(found), ["first"]);
+    one.fs.create(found, b"open", support::file(0o600), ROOT).unwrap();
+    site.nodes.thaw(TWO);
+    assert!(two.fs.sync_file(open.ino, Sync::All).is_err());
+    assert!(two.fs.sync_directory(own).is_err(), "a name is lost");
+    two.fs.sync_directory(own).unwrap();
+    assert_eq!(two.fs.lookup(own, b"open").unwrap().mode, 0o600);
+    open.let_go();
+}
+
+#[test]
+fn a_report_without_an_answer_is_repeated_and_carried_out_once() {
+    let site = Site::new();
+    let (one, two, _three) = site.three();
+    let own = own_directory(&two, "own");
+    *site.nodes.weather.lock() = Weather { lost: 2, delay_us: 0 };
+    let mut made = Vec::new();
+    for number in 0..200 {
+        let name = format!("{number}");
+        if number % 3 == 0 {
+            let handle = two.create_file(own, &name, READ_WRITE);
+            let Ok(handle) = handle else { continue };
+            handle.write(0, name.as_bytes());
+            let left = two.fs.let_go_of(handle.ino);
+            let _ = two.fs.close_left(handle.ino, READ_WRITE, left);
+            std::mem::forget(handle);
+            made.push(name);
+        }
+        // Often without an answer.
+        let _ = two.fs.report_all();
+    }
+    *site.nodes.weather.lock() = Weather::default();
+    two.fs.report_all().unwrap();
+    let found = one.fs.find(one.fs.fileset("data"), "own").unwrap();
+    for name in &made {
+        assert_eq!(size(&one.fs, found, name), Some(name.len() as u64), "{name}");
+    }
+    // A report that comes late changes nothing.
+    let own = own_directory(&two, "second");
+    put(&two, own, "file", b"first");
+    *site.nodes.late.lock() = Some(TWO);
+    assert!(two.fs.report_all().is_err());
+    *site.nodes.late.lock() = None;
+    two.fs.report_all().unwrap();
+    two.fs.unlink(own, b"file").unwrap();
+    put(&two, own, "file", b"second");
+    two.fs.report_all().unwrap();
+    site.nodes.deliver();
+    let found = one.fs.find(one.fs.fileset("data"), "second").unwrap();
+    assert_eq!(size(&one.fs, found, "file"), Some(6));
+}
+
+#[test]
+fn a_fileset_moves_with_everything_that_was_done_in_it() {
+    let site = Site::new();
+    let (one, two, three) = site.three();
+    let own = own_directory(&two, "own");
+    put(&two, own, "before", b"before");
+    site.hand_over(&[&one, &two, &three], 10);
+    put(&two, own, "after", b"after");
+    for user in [&one, &two, &three] {
+        let own = user.fs.find(user.fs.fileset("data"), "own").unwrap();
+        let mut names = user.fs.names(own);
+        names.sort();
+        assert_eq!(names, ["after", "before", "first"]);
+    }
+}
+
+#[test]
+fn an_owner_that_dies_takes_along_what_it_did_not_commit_and_the_syncs_say_so() {
+    let site = Site::new();
+    let (one, two, three) = site.three();
+    site.hand_over(&[&one, &two, &three], 10);
+    let own = own_directory(&two, "own");
+    two.fs.sync_directory(own).unwrap();
+    let open = two.create_file(own, "lost", READ_WRITE).unwrap();
+    site.nodes.kill(THREE);
+    site.nodes.give(DATA, ONE, 11);
+    for user in [&two, &one] {
+        user.fs.owner_changed(DATA).unwrap();
+    }
+    assert_eq!(size(&two.fs, own, "lost"), None);
+    assert!(two.fs.sync_file(open.ino, Sync::All).is_err());
+    assert!(two.fs.sync_directory(own).is_err(), "a name is lost");
+    two.fs.sync_directory(own).unwrap();
+    assert_eq!(one.fs.names(own), ["first"]);
+    open.let_go();
+}
+
+#[test]
+fn where_more_than_the_directory_decides_the_owner_is_asked() {
+    let site = Site::new();
+    let (one, two, _three) = site.three();
+    // What files inherit.
+    let own = own_directory(&two, "inherits");
+    let list = default_list();
+    let set = SetXattr {
+        name: b"system.posix_acl_default",
+        value: &list,
+        mode: SetMode::Any,
+        kill_set_gid: false,
+    };
+    two.fs.set_xattr(own, set).unwrap();
+    let (calls, ino) = site.calls(|| put(&two, own, "file", b"file"));
+    assert!(calls > 0);
+    assert!(two.fs.xattr(ino, b"system.posix_acl_access").is_ok());
+    // Quotas.
+    let own = own_directory(&two, "limited");
+    put(&two, own, "admitted", b"before there was a quota");
+    let change = QuotaChange { hard_inodes: LimitChange::To(1), ..QuotaChange::default() };
+    one.fs.set_quota("data", Subject::User(0), &change).unwrap();
+    assert!(matches!(two.create_file(own, "refused", WRITE), Err(FsError::QuotaExceeded)));
+    let found = one.fs.find(one.fs.fileset("data"), "limited").unwrap();
+    assert_eq!(size(&one.fs, found, "admitted"), Some(24), "what was answered is not refused");
+    one.fs.remove_quota("data", Subject::User(0)).unwrap();
+}
+
+#[test]
+fn nobody_sees_a_directory_without_what_its_maker_has_done_in_it() {
+    let site = Site::new();
+    let (one, two, three) = site.three();
+    let data = one.fs.fileset("data");
+    own_directory(&two, "warm");
+    for round in 0..60 {
+        let name = format!("round-{round}");
+        let own = two.fs.create(data, name.as_bytes(), directory(0o755), ROOT).unwrap().ino;
+        let done = std::sync::atomic::AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..40_u64 {
+                    put(&two, own, &format!("{number}"), b"x");
+                    done.store(number + 1, Ordering::SeqCst);
+                }
+            });
+            for user in [&one, &three] {
+                let (name, done) = (&name, &done);
+                scope.spawn(move || {
+                    while done.load(Ordering::SeqCst) < round % 7 {
+                        std::hint::spin_loop();
+                    }
+                    let before = done.load(Ordering::SeqCst);
+                    let own = user.fs.lookup(data, name.as_bytes()).unwrap().ino;
+                    let after = user.fs.names(own).len() as u64;
+                    assert!(after >= before, "{after} names, {before} were made before");
+                    let again = done.load(Ordering::SeqCst);
+                    for number in 0..again {
+                        assert_eq!(size(&user.fs, own, &format!("{number}")), Some(1), "{number}");
+                    }
+                });
+            }
+        });
+    }
+}
