@@ -71,6 +71,38 @@ fn a_clone_takes_no_space_until_it_is_written_and_stays_when_its_origin_goes() {
 }
 
 #[test]
+fn a_whole_fileset_is_taken_back_by_its_mount_point_and_programs_keep_what_they_have_open() {
+    let disk = LoopDisk::make("xfs", 400);
+    let grid = Mounted::make_in(disk.path().as_path(), Placement::Direct);
+    grid.mount();
+    let data = grid.data();
+    fill(&data);
+    grid.run_on_root(&["snapshot", "create"], &["data", "monday"]).succeeds();
+    fs::write(data.join("later"), b"than the snapshot").expect("writes");
+    fs::write(data.join("file-1"), b"rewritten").expect("writes");
+    let open = fs::File::open(data.join("file-1")).expect("opens");
+    let mountpoint = grid.mountpoint();
+    let order = ["snapshot", "restore", mountpoint.to_str().expect("is text"), "data", "monday"];
+    let order = order.into_iter().chain(["--all", "--json"]).collect::<Vec<_>>();
+    let restored = json(&grid.run(&order).output());
+    assert_eq!(restored["aside"].as_str(), Some("data.aside"));
+    assert_filled(&data);
+    assert!(!data.join("later").exists());
+    let mut kept = String::new();
+    std::io::Read::read_to_string(&mut &open, &mut kept).expect("reads");
+    assert_eq!(kept, "rewritten");
+    let aside = grid.mountpoint().join("data.aside");
+    assert_eq!(fs::read(aside.join("later")).expect("reads"), b"than the snapshot");
+    assert_filled(&aside.join(".snapshots/monday"));
+    fs::write(data.join("file-2"), [2; 1 << 20]).expect("writes");
+    drop(open);
+    grid.umount();
+    grid.is_clean();
+    grid.mount();
+    assert_filled(&data);
+}
+
+#[test]
 fn a_disk_that_cannot_share_blocks_copies_for_a_clone_only_if_it_is_told_to() {
     let disk = LoopDisk::make("ext4", 200);
     let grid = Mounted::make_in(disk.path().as_path(), Placement::Served);

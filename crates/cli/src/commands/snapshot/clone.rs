@@ -1,6 +1,6 @@
 //! `forebay snapshot clone`, and `forebay snapshot restore --all`, which has a clone take the place of its fileset.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use forebay_fs::snapshot::{CloneBytes, CloneStatus};
@@ -52,7 +52,8 @@ pub fn run(order: &Order) -> Result<()> {
 
 /// Takes a whole fileset back to a snapshot.
 pub fn restore(order: &Order) -> Result<()> {
-    let Order { root, fileset, snapshot, new, json, .. } = order;
+    let Order { fileset, snapshot, new, json, .. } = order;
+    let root = &home_of(&order.root);
     let ask = Ask::RestoreFileset {
         fileset: fileset.clone(),
         name: snapshot.clone(),
@@ -69,6 +70,11 @@ pub fn restore(order: &Order) -> Result<()> {
     outln!("fileset {fileset} is as it was in snapshot {snapshot}: {}", held(&made));
     outln!("what it held before is in fileset {new}, with its snapshots");
     Ok(())
+}
+
+/// The home folder of a file system that may be named by where it is mounted.
+fn home_of(root: &Path) -> PathBuf {
+    crate::mounts::at(root).map_or_else(|_| root.to_owned(), |mount| mount.home)
 }
 
 fn cloned(said: Result<std::result::Result<Answer, CloneStatus>>) -> Result<CloneStatus> {

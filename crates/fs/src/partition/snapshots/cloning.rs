@@ -362,7 +362,10 @@ impl Partition {
             }
             // The fileset may write to the object from now on: then the snapshot has a copy, and so this is done again.
             drop(reading);
-            let new = beside.or_else(|_| objects.make_for_copy(from.disk, |_| true, number))?;
+            let pool = objects.pools.named(&cloning.of.settings.pool)?;
+            let new = beside
+                .or_else(|_| objects.make_for_copy(from.disk, |of| of.pool() == pool, number))
+                .or_else(|_| objects.make_for_copy(from.disk, |_| true, number))?;
             let copied = self.copy_object((&old, seen.size), &new, &|_| Ok(()));
             let (_reading, _) = self.sharing.begin_reading();
             if self.resolve(at, cloning.of.snapshot.number)? == from {
