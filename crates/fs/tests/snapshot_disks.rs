@@ -315,7 +315,9 @@ fn live_through(seed: u64, point: &str, machine: Option<u64>) {
     pair.add_second(world.fs());
     pair.close(world.fs.take().unwrap());
     for _life in 0..3 {
-        let points = FailPoints::cut_at(point, world.dice.index(4) as u64);
+        // The first commits are those of the opening.
+        let passes = world.dice.index(4) as u64 + u64::from(point.starts_with("store.")) * 4;
+        let points = FailPoints::cut_at(point, passes);
         world.fs = Some(pair.rig.open_parts(pair.parts(&points)));
         for _ in 0..150 {
             let done = if world.dice.index(25) == 0 { drain(&mut world) } else { world.step() };
