@@ -6,7 +6,7 @@ use std::path::Path;
 
 use forebay_e2e::{LoopDisk, Mounted, Placement};
 
-use crate::{assert_says, json, snapshot};
+use crate::{assert_says, json};
 
 const FILES: u8 = 12;
 const MIB: u64 = 1 << 20;
@@ -46,7 +46,11 @@ fn a_clone_takes_no_space_until_it_is_written_and_stays_when_its_origin_goes() {
     assert!(free - disk.free_bytes() < 4 * MIB, "a clone shares blocks");
     let trial = grid.mountpoint().join("trial");
     assert_filled(&trial);
-    assert_eq!(snapshot(&trial), snapshot(&data.join(".snapshots/monday")));
+    let modified = |folder: &Path| {
+        let stat = fs::metadata(folder.join("file-5")).expect("stats");
+        stat.modified().expect("has a time")
+    };
+    assert_eq!(modified(&trial), modified(&data.join(".snapshots/monday")));
     assert_eq!(fs::metadata(trial.join("dir/second")).expect("stats").nlink(), 2);
 
     fs::write(trial.join("file-2"), b"of the clone").expect("writes");
@@ -169,13 +173,11 @@ fn a_disk_with_objects_of_snapshots_is_emptied_and_taken_away() {
     grid.run_on_root(&["disk", "add"], &[second]).succeeds();
     let first = grid.root().join("disk");
     let first = first.to_str().expect("is text");
+    let free = disk.free_bytes();
     grid.run_on_root(&["disk", "drain"], &[first, "--wait"]).succeeds();
     grid.run_on_root(&["disk", "remove"], &[first]).succeeds();
-    let taken = 400 * MIB - disk.free_bytes();
-    assert!(
-        taken < 120 * MIB,
-        "a moved file shares its blocks with the snapshot: {taken} B are taken"
-    );
+    let taken = free.saturating_sub(disk.free_bytes());
+    assert!(taken < 6 * MIB, "moved files share blocks with the snapshot: {taken} B are taken");
     let monday = data.join(".snapshots/monday");
     assert_filled(&monday);
     assert_eq!(fs::read(monday.join("removed")).expect("reads"), b"in the snapshot alone");
