@@ -257,7 +257,7 @@ impl Partition {
             self.shared.stale.add([Stale::Attributes(resting.ino)]);
             self.take_back(vec![Item::Attributes(resting.ino)]);
         }
-        self.exchange_object(resting.ino, &mut state, new, found);
+        self.exchange_object(resting.ino, &mut state, (new, found), None);
         Ok(true)
     }
 }

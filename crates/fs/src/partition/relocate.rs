@@ -151,7 +151,8 @@ impl Partition {
         new: &LiveObject,
         pace: &Pace<'_>,
     ) -> Result<()> {
-        self.read_through((old, size), pace, &mut |at, bytes| self.write_all(new, at, bytes))?;
+        let mut write = |at, bytes: &[u8]| self.write_all(new, at, bytes);
+        self.read_or_fetch((old, size), Some(new), pace, &mut write)?;
         self.shared.objects.set_size(new, size)
     }
 
@@ -162,13 +163,26 @@ impl Partition {
         pace: &Pace<'_>,
         visit: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
+        self.read_or_fetch((old, size), None, pace, visit)
+    }
+
+    /// As [`Partition::read_through`]. What the node of `target` has fetched there by itself is not visited.
+    fn read_or_fetch(
+        &self,
+        (old, size): (&LiveObject, u64),
+        target: Option<&LiveObject>,
+        pace: &Pace<'_>,
+        visit: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         let mut buffer = vec![0; usize::try_from(CHUNK.min(size)).unwrap_or(0)];
         let mut at = 0;
         while at < size {
             let (data, end) = self.next_data(old, at, size)?;
             at = data;
             while at < end {
-                if let Some(fetched) = self.fetched_by_target(old, new, (at, end - at))? {
+                if let Some(new) = target
+                    && let Some(fetched) = self.fetched_by_target(old, new, (at, end - at))?
+                {
                     at += fetched;
                     pace(fetched)?;
                     continue;

@@ -47,7 +47,7 @@ impl Work {
     /// Whether what is to be done depends on the fill of disks: in a cluster the nodes do it one after the other.
     pub(crate) fn goes_by_turns(&self) -> bool {
         match self {
-            Work::Drain { .. } => false,
+            Work::Drain { .. } | Work::Scrub { .. } => false,
             Work::Rebalance { .. } => true,
             Work::Policy { policy } => policy.migrate.iter().any(|rule| rule.fill.is_some()),
         }
