@@ -289,7 +289,7 @@ mod tests {
         let found = measure(&folder).unwrap();
         assert!(found.mb_s_per_core > 1.0 && found.cores > 0);
         let site = Site::read("s", TEMPLATE).unwrap();
-        let shown = text(&plan(&site), Some(&found));
+        let shown = text(&plan(&site), Some(&found), None);
         assert!(
             shown.contains(&format!(
                 "{} MB/s sustained for each",
