@@ -1,5 +1,5 @@
 //! The vocabulary of the system: ids, time and its seam, byte sizes, settings in a file, what processes used, name hashing, requests in flight,
-//! fail points, the seam of calls between nodes, what a full disk looks like, and text and tables for terminals.
+//! fail points, the seam of calls between nodes, what a full disk looks like, logs in the style of FULLSTIMER, and text and tables for terminals.
 //!
 //! Everything here is pure apart from [`time::SystemClock`] and the seeds of tests ([`seed`]); [`in_flight`] notes for the whole
 //! process what its threads do. Nothing here knows of files, stores or
@@ -9,6 +9,7 @@ pub mod channel;
 pub mod columns;
 pub mod failpoint;
 pub mod full;
+pub mod fullstimer;
 pub mod hash;
 pub mod id;
 pub mod in_flight;

@@ -85,6 +85,9 @@ pub enum Ask {
         pool: String,
         /// Its failure group.
         group: String,
+        /// All nodes of the cluster mount its storage.
+        #[serde(default)]
+        shared: bool,
     },
     /// Change pool or failure group of a disk.
     LabelDisk {

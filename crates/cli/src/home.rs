@@ -35,7 +35,7 @@ use forebay_store::redb::folder::RedbFolder;
 use forebay_store::{StoreError, Stores as _};
 
 pub use self::lock::Lock;
-pub use self::member::{OpenMember, open_own_disk, own_disk, unlabel};
+pub use self::member::{OpenMember, open_own_disk, own_disk, shared_disk, unlabel};
 pub use self::native::placement_on;
 pub use self::settings::Settings;
 pub use self::stores::{Checked, Progress, back_up_into, choose, names_of, stored_names};

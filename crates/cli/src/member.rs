@@ -40,7 +40,7 @@ use uuid::Uuid;
 
 use crate::commands::cluster::{daemon, etcd};
 use crate::control::SessionCounters;
-use crate::home::{Home, Lock, OpenMember, own_disk, placement_on, unlabel};
+use crate::home::{Home, Lock, OpenMember, own_disk, placement_on, shared_disk, unlabel};
 use crate::waits;
 
 /// How long a call of another node waits for the namespace to be open.
@@ -227,6 +227,11 @@ impl Cluster for Way {
 
     fn disk(&self, record: &DiskRecord) -> Option<Arc<dyn Disk>> {
         let member = self.0.member()?;
+        if let Some(directory) = record.shared_directory() {
+            let file = member.file();
+            let cluster = file.cluster.to_string();
+            return Some(shared_disk(&cluster, &record.uuid, directory, &file.name));
+        }
         let sight = member.sight();
         let place = sight.disks.get(&record.uuid)?;
         let name = sight.nodes.get(&place.node).map_or("removed", |node| node.name.as_str());
@@ -291,7 +296,7 @@ impl Cluster for Way {
         let (Some(member), Some(disks)) = (self.0.member(), self.0.disks.get()) else { return };
         disks.withdraw(&record.uuid);
         if record.used == DiskUse::Removed {
-            unlabel(&member.file().cluster.to_string(), &record.uuid, &record.location);
+            unlabel(&member.file().cluster.to_string(), record);
         }
     }
 
@@ -532,6 +537,10 @@ fn join_alone(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, 
     })?);
     let _ = joint.member.set(Arc::downgrade(&member));
     let _ = joint.disks.set(Arc::clone(&disks));
+    let others = Arc::downgrade(&joint);
+    disks.reach_others(move |uuid| {
+        Way(others.upgrade()?).disk(&DiskRecord::new(DiskId(0), uuid, ""))
+    });
     let own = own_disks(&member);
     for (uuid, disk) in &own {
         disks.offer(uuid, Arc::clone(disk));

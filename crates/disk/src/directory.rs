@@ -4,6 +4,7 @@
 //! forebay-disk.toml          the label: which disk of which file system; locked while in use
 //! objects/0000000012/345     object 0x12345
 //! fresh/                     empty, except where the file system has no nameless files
+//! fresh/2/                   the same, of one user of a disk that several machines use at the same time
 //! reserve                    space kept aside
 //! ```
 //!
@@ -71,6 +72,15 @@ enum FreshNaming {
     Named,
 }
 
+/// Who uses a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UseBy<'a> {
+    /// This process alone.
+    One,
+    /// Several machines, each under a name of its own.
+    Several(&'a str),
+}
+
 /// Folders that removals may have emptied.
 #[derive(Default)]
 struct Emptied {
@@ -92,7 +102,7 @@ pub struct DirectoryDisk {
     newest_folders: Mutex<BTreeMap<FilesetId, u64>>,
     emptied: Mutex<Emptied>,
     reserve: Mutex<ReserveFile>,
-    /// Holds the lock that makes this process the only user of the disk.
+    /// Holds the lock that makes this process the only user of the disk, or one of several.
     label: OwnedFd,
 }
 
@@ -132,6 +142,16 @@ impl DirectoryDisk {
         DirectoryDisk::open_with_naming(path.as_ref(), label, FreshNaming::Nameless)
     }
 
+    /// Like [`DirectoryDisk::open`], of a disk on storage that several machines mount and use at the same time: this process is
+    /// the user of this name among them.
+    ///
+    /// # Errors
+    /// As [`DirectoryDisk::open`].
+    pub fn open_shared(path: impl AsRef<Path>, label: &Label, user: &str) -> Result<DirectoryDisk> {
+        let (path, use_by) = (path.as_ref(), UseBy::Several(user));
+        DirectoryDisk::open_as(path, label, use_by, FreshNaming::Nameless)
+    }
+
     /// Like [`DirectoryDisk::open`], as if the file system had no nameless files.
     ///
     /// # Errors
@@ -144,6 +164,15 @@ impl DirectoryDisk {
     }
 
     fn open_with_naming(path: &Path, label: &Label, naming: FreshNaming) -> Result<DirectoryDisk> {
+        DirectoryDisk::open_as(path, label, UseBy::One, naming)
+    }
+
+    fn open_as(
+        path: &Path,
+        label: &Label,
+        use_by: UseBy<'_>,
+        naming: FreshNaming,
+    ) -> Result<DirectoryDisk> {
         let io = |operation: &str| {
             let text = format!("cannot {operation} {}", path.display());
             move |errno: Errno| match errno {
@@ -152,12 +181,16 @@ impl DirectoryDisk {
             }
         };
         let root = label::open_directory(path)?;
-        let lock = label::lock_label(path, &root, label)?;
+        let lock = label::lock_label(path, &root, label, use_by)?;
         let statfs = rustix::fs::fstatfs(&root).map_err(io("look at"))?;
         // The kernel hands the number out sign-extended on some architectures.
         let kind = Kind::from_magic(statfs.f_type as u64 & u64::from(u32::MAX));
         let objects = open_objects(path, &root)?;
-        let fresh = open_or_make(&root, "fresh").map_err(io("open the fresh objects of"))?;
+        let mut fresh = open_or_make(&root, "fresh").map_err(io("open the fresh objects of"))?;
+        if let UseBy::Several(user) = use_by {
+            // What the others have there is in use.
+            fresh = open_or_make(&fresh, user).map_err(io("open the fresh objects of"))?;
+        }
         remove_all(&fresh).map_err(io("remove old fresh objects of"))?;
         let named = naming == FreshNaming::Named || !has_nameless_files(&objects);
         Ok(DirectoryDisk {

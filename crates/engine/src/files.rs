@@ -86,6 +86,13 @@ pub fn holder(path: &Path) -> Option<rustix::process::Pid> {
     }
 }
 
+/// Whether a lock is there and no process holds it. While it looks nobody else can take it.
+#[must_use]
+pub fn is_unheld(path: &Path) -> bool {
+    let Ok(file) = std::fs::File::open(path) else { return false };
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared).is_ok()
+}
+
 /// Writes a file as a whole: whoever reads it finds the old one or the new one. Several daemons may replace it at the same time.
 ///
 /// # Errors
@@ -104,6 +111,18 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_is_unheld_once_its_holder_is_gone_and_not_while_it_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        assert!(!is_unheld(&path), "nobody has begun yet");
+        let held = claim(&path).unwrap().expect("nobody has it");
+        assert!(!is_unheld(&path));
+        drop(held);
+        assert!(is_unheld(&path));
+        assert!(claim(&path).unwrap().is_some(), "looking takes it from nobody for good");
+    }
 
     #[test]
     fn a_file_is_replaced_by_several_at_the_same_time() {

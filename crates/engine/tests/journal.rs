@@ -19,6 +19,9 @@ use forebay_grid::{Effect, Event, Grid, Outcome};
 use forebay_store::memory::MemoryStore;
 use forebay_store::{Batch, Store};
 
+#[path = "journal/ahead.rs"]
+mod ahead;
+
 type Shared = Arc<MemoryStore>;
 
 fn open(store: &Shared) -> (Journal<Shared>, Grid) {

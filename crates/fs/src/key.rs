@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `T` | two `u64` big endian | term: the epoch of the owner, and the number of its latest batch; see [`Term`] |
 //! | `S` | [`Superblock`](crate::record::Superblock) | identity, state, allocation limits, disks |
+//! | `B` | `u64`s big endian | objects of shared disks that fenced nodes may write: all below the first number, and those that follow |
 //! | `F` fileset | [`FilesetRecord`](crate::record::FilesetRecord) | a fileset; in the root fileset's store alone |
 //! | `K` number | [`TaskRecord`](crate::tasks::TaskRecord) | a task of the background; in the root fileset's store alone |
 //! | `U` | [`Usage`](crate::record::Usage) | files and bytes of the fileset |
@@ -28,6 +29,9 @@ use crate::quota::Subject;
 pub const TERM: &[u8] = b"T";
 /// Key of the superblock.
 pub const SUPERBLOCK: &[u8] = b"S";
+
+/// Key of the record that says which objects of shared disks fenced nodes may write (`partition/fenced.rs`).
+pub const FENCED: &[u8] = b"B";
 
 /// First byte of fileset keys.
 pub const FILESET: u8 = b'F';
@@ -225,6 +229,8 @@ pub enum Key {
     Task(u64),
     /// [`USAGE`].
     Usage,
+    /// [`FENCED`].
+    Fenced,
     /// [`quota`].
     Quota(Subject),
     /// [`holding`].
@@ -252,6 +258,7 @@ pub fn parse(key: &[u8]) -> Option<Key> {
     match *key.first()? {
         b'T' if key.len() == 1 => Some(Key::Term),
         b'S' if key.len() == 1 => Some(Key::Superblock),
+        b'B' if key.len() == 1 => Some(Key::Fenced),
         b'U' if key.len() == 1 => Some(Key::Usage),
         FILESET => Some(Key::Fileset(fileset_id()?)),
         QUOTA => Some(Key::Quota(subject_at(key)?)),
@@ -281,6 +288,7 @@ mod tests {
         let keys = [
             (TERM.to_vec(), Key::Term),
             (SUPERBLOCK.to_vec(), Key::Superblock),
+            (FENCED.to_vec(), Key::Fenced),
             (fileset(FilesetId(7)), Key::Fileset(FilesetId(7))),
             (USAGE.to_vec(), Key::Usage),
             (task(4), Key::Task(4)),

@@ -24,6 +24,7 @@ use crate::writeset::Removal;
 mod archived;
 mod disks;
 mod live;
+mod mapped;
 mod pressure;
 mod probe;
 
@@ -317,24 +318,6 @@ impl Objects {
                 self.adopt(at, object, true)
             },
         )
-    }
-
-    /// An object that the node of its disk has just made and named itself: `None` if new ones are not to lie there. A record must
-    /// refer to it soon.
-    pub(crate) fn take_made(
-        &self,
-        made: SeenObject,
-        suits: impl Fn(&FsDisk) -> bool,
-    ) -> Option<Arc<LiveObject>> {
-        let SeenObject { at, attributes, .. } = made;
-        let of = self.disk(at.disk).ok()?;
-        // As in `make_on`.
-        let _about_to = of.hold();
-        if of.is_near || !suits(of) {
-            return None;
-        }
-        let object = of.disk.made_at_home(at.id)?;
-        self.live_of((at, object), attributes, true).ok()
     }
 
     /// An object of a fileset that belongs to nothing may have been left.

@@ -67,7 +67,11 @@ impl Site {
     }
 
     fn new_disk(&mut self, uuid: &str) -> Arc<dyn Disk> {
-        let disk = MemoryDisk::new(1 << 40, Arc::clone(&self.clock) as _);
+        self.new_disk_of(uuid, 1 << 40)
+    }
+
+    fn new_disk_of(&mut self, uuid: &str, capacity_bytes: u64) -> Arc<dyn Disk> {
+        let disk = MemoryDisk::new(capacity_bytes, Arc::clone(&self.clock) as _);
         self.disks.insert(uuid.to_owned(), disk.clone());
         Arc::new(disk)
     }
@@ -97,7 +101,11 @@ impl Site {
     }
 
     fn add(&mut self, node: &Node, uuid: &str, pool: &str) {
-        let disk = self.new_disk(uuid);
+        self.add_of(node, uuid, pool, 1 << 40);
+    }
+
+    fn add_of(&mut self, node: &Node, uuid: &str, pool: &str, capacity_bytes: u64) {
+        let disk = self.new_disk_of(uuid, capacity_bytes);
         let new = NewDisk {
             uuid: uuid.to_owned(),
             location: format!("/{uuid}"),
@@ -257,6 +265,27 @@ fn a_drain_moves_the_files_of_all_owners_and_then_the_disk_can_be_removed() {
 }
 
 #[test]
+fn bytes_that_are_moved_between_disks_of_two_nodes_do_not_pass_through_the_owner() {
+    let mut site = Site::new();
+    let [one, two, three] = site.three();
+    site.add(&one, "from", "there");
+    two.set_fileset_pool("data", "there").unwrap();
+    let files = fill(&one, "data", "one", 20);
+    two.commit().unwrap();
+    assert_eq!(site.objects_on("from"), 20);
+    site.add(&three, "to", "there");
+    site.nodes.payload_of.lock().clear();
+    let number = two.drain_disk("from", None).unwrap();
+    wait_for_end(&two, number);
+    assert_eq!(site.objects_on("to"), 20);
+    let payload = site.nodes.payload_of.lock().clone();
+    let total: usize = files.values().map(Vec::len).sum();
+    assert_eq!(payload.get(&TWO).copied().unwrap_or(0), 0, "{payload:?}");
+    assert_eq!(payload.get(&THREE).copied(), Some(total as u64), "{payload:?}");
+    assert_filled(&two, &files);
+}
+
+#[test]
 fn a_drain_goes_on_when_the_owners_of_root_and_files_are_replaced() {
     let site = Site::new();
     let [one, two, three] = site.three();
@@ -338,9 +367,85 @@ fn a_policy_moves_the_files_of_all_owners_to_another_pool() {
     wait_for_end(&two, number);
     assert_eq!(site.objects_on("archive"), 20);
     assert_filled(&three, &files);
-    let fill = rules("above = 80\nuntil = 70");
-    assert!(refused(three.run_policy(&fill)).contains("above"));
-    assert!(refused(three.rebalance(DEFAULT_POOL)).contains("cluster"));
+}
+
+/// Files of a MiB each, half of them in a fileset of the first node, half in one of the second.
+fn fill_evenly(one: &Node, count: u8) -> BTreeMap<Ino, Vec<u8>> {
+    let tops = [one.fileset("util"), Ino::top_of(DATA)];
+    let made = (0..count).map(|number| {
+        let ino = one.make_file(tops[usize::from(number % 2)], &format!("full-{number}"));
+        let bytes = vec![number; 1 << 20];
+        write(one, ino, &bytes);
+        (ino, bytes)
+    });
+    made.collect()
+}
+
+fn assert_full(fs: &Namespace, files: &BTreeMap<Ino, Vec<u8>>) {
+    for (ino, expected) in files {
+        fs.open_file(*ino, READ, ROOT).unwrap();
+        let mut found = vec![0; (1 << 20) + 1];
+        let mut read = 0;
+        while let more @ 1.. = fs.read(*ino, read as u64, &mut found[read..]).unwrap() {
+            read += more;
+        }
+        close(fs, *ino, READ);
+        assert!(found[..read] == **expected, "inode {ino} has changed");
+    }
+}
+
+#[test]
+fn a_pool_is_evened_out_with_the_files_of_all_owners_and_no_more_than_that() {
+    let mut site = Site::new();
+    let [one, two, three] = site.three();
+    site.add_of(&one, "full", "hot", 64 << 20);
+    for fileset in ["data", "util"] {
+        one.set_fileset_pool(fileset, "hot").unwrap();
+    }
+    let files = fill_evenly(&one, 40);
+    [&one, &two].iter().for_each(|node| node.sync_all().unwrap());
+    assert!(refused(two.rebalance("hot")).contains("fewer than two disks"));
+    site.add_of(&three, "empty", "hot", 64 << 20);
+    let number = two.rebalance("hot").unwrap();
+    wait_for_end(&three, number);
+    let (full, empty) = (site.objects_on("full"), site.objects_on("empty"));
+    assert!((18..=22).contains(&full) && full + empty == 40, "{full} and {empty}");
+    assert_full(&three, &files);
+    // Nothing is left to do, for anybody.
+    let again = three.rebalance("hot").unwrap();
+    wait_for_end(&one, again);
+    assert_eq!(site.objects_on("full"), full);
+}
+
+#[test]
+fn a_rule_about_the_fill_of_a_pool_moves_what_is_needed_whoever_owns_the_files() {
+    let mut site = Site::new();
+    let [one, two, three] = site.three();
+    site.add_of(&one, "hot", "hot", 64 << 20);
+    site.add(&two, "cold", "cold");
+    for fileset in ["data", "util"] {
+        one.set_fileset_pool(fileset, "hot").unwrap();
+    }
+    let files = fill_evenly(&one, 40);
+    [&one, &two].iter().for_each(|node| node.sync_all().unwrap());
+    let rules = |above: u8, until: u8| {
+        let text = format!(
+            "[[migrate]]\nname = 'full'\nfrom = 'hot'\nto = 'cold'\nabove = {above}\nuntil = {until}"
+        );
+        Policy::parse(&text, &Nobody).unwrap()
+    };
+    let nothing = three.run_policy(&rules(80, 40)).unwrap();
+    wait_for_end(&one, nothing);
+    assert_eq!(site.objects_on("cold"), 0, "it is less full");
+    // More than one owner has.
+    let number = three.run_policy(&rules(50, 25)).unwrap();
+    wait_for_end(&two, number);
+    let (hot, cold) = (site.objects_on("hot"), site.objects_on("cold"));
+    // With the space that is kept aside there.
+    let capacity = site.disks["hot"].capacity().unwrap();
+    let percent = 100 - capacity.available_bytes * 100 / capacity.total_bytes;
+    assert!((22..=26).contains(&percent) && hot + cold == 40, "{hot} and {cold}, {percent} %");
+    assert_full(&three, &files);
 }
 
 #[test]

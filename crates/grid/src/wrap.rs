@@ -1,5 +1,5 @@
-//! What surrounds the program of a job on its host: commands before and after it, a program that starts it, and the
-//! variables by which programs put their temporary files into its work area.
+//! What surrounds the program of a job on its host: commands before and after it, a program that starts it, the
+//! variables by which programs put their temporary files into its work area, and a log of what it used.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,8 @@ sparse! {
         pub starter: Option<String>,
         /// Whose temporary files are directed.
         pub spill: Vec<Spill>,
+        /// Whether what it used is written beside its output.
+        pub fullstimer: bool,
         /// Options of `sbatch`, where the job runs through Slurm.
         pub slurm: Vec<String>,
     }
@@ -72,6 +74,7 @@ impl Wrap {
             post: [command(spec.post.as_ref()), of_queue(|queue| queue.post.as_ref())].concat(),
             starter: queue.and_then(|queue| queue.starter.clone()),
             spill: queue.map(|queue| queue.spill.clone()).unwrap_or_default(),
+            fullstimer: queue.is_some_and(|queue| queue.fullstimer),
             slurm: queue.map(|queue| queue.slurm.clone()).unwrap_or_default(),
         };
         (wrap != Wrap::default()).then(|| Box::new(wrap))

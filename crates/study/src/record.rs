@@ -31,8 +31,11 @@ pub struct Record {
     pub started: String,
     /// Whether it ran to its end.
     pub state: State,
-    /// The machine.
+    /// The machine on which the study was started.
     pub machine: Machine,
+    /// The hosts on which the jobs ran, if a cluster's grid ran them; else they ran on `machine`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<Host>,
     /// The storages that were compared; one if nothing was.
     pub subjects: Vec<Subject>,
     /// The runs in the order in which they were made, those of different subjects interleaved.
@@ -96,6 +99,19 @@ pub struct Machine {
     pub settings: BTreeMap<String, String>,
     /// Where the time of waiting for I/O comes from, or why it is not known.
     pub io_wait_source: String,
+}
+
+/// A host of a grid on which jobs of the study ran.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// Its name in the grid.
+    pub name: String,
+    /// The machine as it describes itself.
+    pub machine: Machine,
+    /// The boot of its kernel: hosts that share one share its processors, memory and devices.
+    pub boot: String,
+    /// Its network interfaces that are counted, with their speed in Mbit/s where they know it.
+    pub interfaces: BTreeMap<String, Option<u64>>,
 }
 
 /// One storage.
@@ -178,6 +194,20 @@ pub struct Run {
     pub interval_seconds: f64,
     /// Whose I/O the device columns of the samples are.
     pub device_scope: DeviceScope,
+    /// What each host did, where the jobs ran on hosts of a cluster's grid; `samples` is then all of them together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostRun>,
+}
+
+/// What one host did in a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostRun {
+    /// The host, by its name in [`Record::hosts`].
+    pub host: String,
+    /// Its samples: the same intervals as those of the run; bytes and calls are those of the jobs on this host.
+    pub samples: Vec<Sample>,
+    /// Seconds of the run in which it was watched.
+    pub watched_seconds: f64,
 }
 
 /// Whether results come from memory.
@@ -237,6 +267,9 @@ pub struct JobRecord {
     pub kind: JobKind,
     /// Logical node, from 0.
     pub node: u32,
+    /// The host that ran it, where the jobs ran on hosts of a cluster's grid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Session, from 0, where the workload has them.
     pub session: Option<u32>,
     /// When it was due.
@@ -344,6 +377,12 @@ pub struct Sample {
     pub cached_bytes: u64,
     /// Memory that could be had at the end.
     pub available_bytes: u64,
+    /// Bytes that came in over the network, by all programs; records of earlier versions lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_received_bytes: Option<u64>,
+    /// Bytes that went out over the network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_sent_bytes: Option<u64>,
 }
 
 impl Record {
@@ -378,6 +417,48 @@ impl Record {
             )));
         }
         serde_json::from_str(text).map_err(|error| refuse(error.to_string()))
+    }
+
+    /// The machines on which the jobs ran, each once, however many hosts it is.
+    pub fn machines(&self) -> impl Iterator<Item = &Machine> {
+        let first = |place: usize, host: &Host| {
+            self.hosts[..place].iter().all(|before| before.boot != host.boot)
+        };
+        let hosts = self.hosts.iter().enumerate();
+        let hosts = hosts.filter(move |(place, host)| first(*place, host));
+        let own = self.hosts.is_empty().then_some(&self.machine);
+        own.into_iter().chain(hosts.map(|(_, host)| &host.machine))
+    }
+
+    /// What logical nodes are, for people: `groups of jobs ...`.
+    #[must_use]
+    pub fn nodes_are(&self) -> String {
+        match (self.hosts.len(), self.machines().count()) {
+            (0, _) => "groups of jobs on one machine and share its cores".to_owned(),
+            (_, 1) => "groups of jobs on the hosts of one machine and share its cores".to_owned(),
+            (hosts, _) => format!(
+                "groups of jobs on {hosts} hosts: the first node on the first host by name, the next on the next, and \
+                 so on again"
+            ),
+        }
+    }
+
+    /// Physical cores of the machines on which the jobs ran.
+    #[must_use]
+    pub fn cores(&self) -> u32 {
+        self.machines().map(|machine| machine.cores).sum()
+    }
+
+    /// Logical processors of the machines on which the jobs ran.
+    #[must_use]
+    pub fn cpus(&self) -> u32 {
+        self.machines().map(|machine| machine.cpus).sum()
+    }
+
+    /// Memory of the machines on which the jobs ran.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.machines().map(|machine| machine.memory_bytes).sum()
     }
 
     /// Writes the record into `directory`, which must exist, under a name that never stands for a half

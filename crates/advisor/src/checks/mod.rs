@@ -16,8 +16,8 @@ use serde::Serialize;
 use crate::finding::{Finding, Verdict};
 use crate::host::Host;
 
-/// One thing to look at.
-pub struct Check {
+/// One thing to look at, of a host or of something else.
+pub struct Check<T = Host> {
     /// Its name: area and subject, such as `memory/swappiness`. Mutes and documentation name it.
     pub code: &'static str,
     /// What it is about, as a heading.
@@ -25,7 +25,26 @@ pub struct Check {
     /// Why it matters here, with the source.
     pub why: &'static str,
     /// Looks: a verdict for each thing that it is about; none if the host has no such thing.
-    pub look: fn(&Host) -> Vec<Verdict>,
+    pub look: fn(&T) -> Vec<Verdict>,
+}
+
+/// What people may ask of a check, whatever it looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct About {
+    /// Its name.
+    pub code: &'static str,
+    /// Its heading.
+    pub title: &'static str,
+    /// Why it matters.
+    pub why: &'static str,
+}
+
+/// All checks, of hosts and of clusters.
+#[must_use]
+pub fn known() -> Vec<About> {
+    let hosts = all().into_iter().map(|it| About { code: it.code, title: it.title, why: it.why });
+    let clusters = crate::cluster::all().into_iter();
+    hosts.chain(clusters.map(|it| About { code: it.code, title: it.title, why: it.why })).collect()
 }
 
 /// All checks, by area.
@@ -72,9 +91,14 @@ pub struct Examined {
 /// Looks at a host.
 #[must_use]
 pub fn examine(host: &Host) -> Examined {
+    examine_with(&all(), host)
+}
+
+/// Carries out checks.
+pub(crate) fn examine_with<T>(checks: &[&'static Check<T>], subject: &T) -> Examined {
     let mut examined = Examined::default();
-    for check in all() {
-        for verdict in (check.look)(host) {
+    for check in checks {
+        for verdict in (check.look)(subject) {
             let code = check.code;
             match verdict {
                 Verdict::Fine(text) => examined.fine.push(Line { code, text }),
@@ -102,7 +126,7 @@ mod tests {
 
     #[test]
     fn every_check_has_a_code_of_its_own_and_says_why() {
-        let checks = all();
+        let checks = known();
         let codes: BTreeSet<_> = checks.iter().map(|check| check.code).collect();
         assert_eq!(codes.len(), checks.len());
         for check in checks {

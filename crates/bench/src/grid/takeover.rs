@@ -24,12 +24,16 @@ const NODES: usize = 2;
 const LEADS: &str = "this controller leads";
 const READY: &str = "the controller is ready";
 
+/// What one that stands by says, and when it follows the journal.
+const STANDS_BY: &str = "this one stands by";
+const READS_AHEAD: &str = "the journal is being read ahead";
+
 /// How a leader goes.
 #[derive(Clone, Copy, Debug)]
 enum Going {
     /// In order: it resigns.
     Stopped,
-    /// Killed with its supervisor: its lease has to end first.
+    /// Killed with its supervisor: the relay of its node ends its lease.
     Killed,
 }
 
@@ -76,6 +80,20 @@ impl Grid {
         let times: Result<Vec<Option<String>>> = (0..NODES).map(since).collect();
         let times = times?;
         (0..NODES).max_by_key(|node| times[*node].clone()).context("a node")
+    }
+
+    /// Waits until the controller of a node stands by and follows the journal.
+    fn wait_until_it_follows(&self, node: usize) -> Result<()> {
+        let begun = SystemClock.instant();
+        loop {
+            let log = self.log(node)?;
+            let (stands_by, reads) = (last_time(&log, STANDS_BY), last_time(&log, READS_AHEAD));
+            if stands_by.is_some() && reads >= stands_by {
+                return Ok(());
+            }
+            ensure!(begun.elapsed().as_secs() < 60, "node {node} does not follow the journal");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
     }
 
     /// Milliseconds of a command on a node, the median of some.
@@ -170,6 +188,7 @@ pub fn takeover(program: &Path, scratch: &Path, count: u32) -> Result<Vec<Figure
         vec![Figure::new("cluster: single jobs accepted durably in etcd, /s", 0, accepted)];
     for (going, name) in [(Going::Stopped, "stops"), (Going::Killed, "is killed")] {
         let former = grid.leader()?;
+        grid.wait_until_it_follows((former + 1) % NODES)?;
         let (next, seconds) = grid.change(going)?;
         let opening = opening_seconds(&grid.log(next)?).context("the log of the next leader")?;
         figures.push(Figure::new(

@@ -10,7 +10,8 @@ use forebay_fs::tasks::{TaskState, TaskStatus};
 use forebay_fs::{DiskStatus, LostDisk, Namespace};
 
 use crate::control::{self, Answer, Ask};
-use crate::home::{Home, archive, disks};
+use crate::home::disks::{self, Wanted};
+use crate::home::{Home, archive};
 use crate::output::{Table, bytes};
 
 /// List, add, empty and remove the disks of a file system.
@@ -22,8 +23,8 @@ use crate::output::{Table, bytes};
 /// while it is mounted; otherwise the command itself does the work.
 ///
 /// In a cluster, run the commands on a node that has mounted it, with the name of the cluster as ROOT. A disk is added on the
-/// node that has it. The other commands work for the disks of all nodes: name a disk of another node as NODE:DIRECTORY.
-/// Rebalancing is not available in a cluster.
+/// node that has it; one on storage that all nodes mount (--shared) on any node. The other commands work for the disks of all
+/// nodes: name a disk of another node as NODE:DIRECTORY.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay disk list /srv/forebay
@@ -37,6 +38,7 @@ use crate::output::{Table, bytes};
 In a cluster:
   forebay disk list grid1
   forebay disk add grid1 /mnt/nvme1/forebay --pool flash      on the node with that directory
+  forebay disk add grid1 /mnt/gpfs/forebay --shared           on any node: all of them mount /mnt/gpfs
   forebay disk drain grid1 host2:/mnt/old/forebay --wait      on any node
   forebay disk remove grid1 host2:/mnt/old/forebay")]
 pub struct Disk {
@@ -66,7 +68,8 @@ enum Action {
   forebay disk add /srv/forebay /mnt/nvme1/forebay
   forebay disk add /srv/forebay /mnt/hdd/forebay --pool slow --group shelf-1
   forebay disk add /srv/forebay s3://lab-cold/forebay --pool archive
-  forebay disk add /srv/forebay file:///mnt/nas/forebay --pool archive")]
+  forebay disk add /srv/forebay file:///mnt/nas/forebay --pool archive
+  forebay disk add grid1 /mnt/gpfs/forebay --shared --pool shared     in a cluster: all nodes mount /mnt/gpfs")]
     Add {
         /// Home folder of the file system.
         root: PathBuf,
@@ -79,6 +82,10 @@ enum Action {
         /// Failure group: disks that may fail together have the same [default: it fails alone].
         #[arg(long, default_value = "", hide_default_value = true)]
         group: String,
+        /// The directory lies on storage that all nodes of the cluster mount under this path (NFS, CephFS, Lustre, GPFS): every
+        /// node reads and writes its files directly, and they stay available when a node is lost.
+        #[arg(long)]
+        shared: bool,
     },
     /// Change the pool or failure group of a disk. Files that lie on it stay there.
     #[command(after_help = "Examples:
@@ -172,7 +179,7 @@ impl Disk {
     pub fn run(self) -> Result<ExitCode> {
         match self.action {
             Action::List { root, json } => list(&root, json)?,
-            Action::Add { root, directory, pool, group } => {
+            Action::Add { root, directory, pool, group, shared } => {
                 // The daemon has another current directory.
                 let is_archive = directory.to_str().is_some_and(archive::is_archive);
                 let directory =
@@ -181,9 +188,12 @@ impl Disk {
                     directory: directory.clone(),
                     pool: pool.clone(),
                     group: group.clone(),
+                    shared,
                 };
                 let home = Home::at(&root)?;
-                change(&root, &ask, |fs| disks::add(fs, home.root(), &directory, &pool, &group))?;
+                let wanted =
+                    Wanted { path: &directory, pool: &pool, group: &group, is_shared: shared };
+                change(&root, &ask, |fs| disks::add(fs, home.root(), &wanted))?;
             }
             Action::Label { root, disk, pool, group } => {
                 let ask =
@@ -371,7 +381,8 @@ fn list(root: &Path, json: bool) -> Result<()> {
     let mut table = Table::new(&columns);
     for disk in &disks {
         let state = if disk.problem.is_some() { "unreachable" } else { "up" };
-        let node = disk.node.clone().unwrap_or_else(|| "-".to_owned());
+        let nobody = if disk.is_shared { "all" } else { "-" };
+        let node = disk.node.clone().unwrap_or_else(|| nobody.to_owned());
         let of_node = of_nodes.then(|| [node, state.to_owned()]).into_iter().flatten();
         table.row(of_node.chain(cells(disk)).collect());
     }

@@ -17,6 +17,7 @@ use forebay_study::record::Record;
 use forebay_study::report;
 use forebay_study::summary::Summary;
 
+use self::accuracy::Accuracy;
 use crate::output::{Table, put_json, put_text};
 
 /// Size a grid: cores, nodes, MB/s, devices, network and memory for a site.
@@ -35,6 +36,7 @@ use crate::output::{Table, put_json, put_text};
   forebay plan site.toml --rate 150              MB/s for each core
   forebay plan site.toml --record results/       as fast as this study was (forebay bench run)
   forebay plan site.toml --out plan.html         a page with charts
+  forebay plan site.toml --out plan.html --verified plan-verify-20260307-101500/   with the accuracy of predictions
   forebay plan --studies                         the plan beside the published studies
   forebay plan simulate results/ --machines 1,2,4      the jobs of a study on more machines
   forebay plan verify /mnt/forebay/data                how far such predictions are off here"
@@ -51,6 +53,9 @@ pub struct PlanCommand {
     /// Result of a study: use the MB/s that its jobs sustained per physical core.
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
+    /// Result of `forebay plan verify`: show beside the plan how far predictions were off on that hardware.
+    #[arg(long, value_name = "DIR")]
+    verified: Option<PathBuf>,
     /// Print a sample description to start from.
     #[arg(long, conflicts_with_all = ["file", "studies", "json"])]
     template: bool,
@@ -81,6 +86,35 @@ struct Measured {
     cores: u32,
 }
 
+/// How far predictions were off, by an earlier `forebay plan verify`.
+#[derive(serde::Serialize)]
+struct Verified {
+    /// The folder of its result.
+    result: PathBuf,
+    #[serde(flatten)]
+    accuracy: Accuracy,
+}
+
+impl Verified {
+    fn read(folder: &Path) -> Result<Verified> {
+        let accuracy = Accuracy::of(&Record::read(folder)?).with_context(|| {
+            format!("--verified {}: not a result of forebay plan verify", folder.display())
+        })?;
+        Ok(Verified { result: folder.to_owned(), accuracy })
+    }
+
+    /// A line for people.
+    fn line(&self) -> String {
+        let worst = self.accuracy.worst_error * 100.0;
+        let spoilt = self.accuracy.machine.disturbance();
+        format!(
+            "Predictions on this hardware were off by at most {worst:.1} % ({}){}",
+            self.result.display(),
+            spoilt.map_or(String::new(), |why| format!(". {why}"))
+        )
+    }
+}
+
 impl PlanCommand {
     pub fn run(self) -> Result<ExitCode> {
         match self.verb {
@@ -105,16 +139,18 @@ impl PlanCommand {
             site.mb_s_per_core = rate;
         }
         let plan = plan(&site);
+        let verified = self.verified.as_deref().map(Verified::read).transpose()?;
         if let Some(out) = &self.out {
-            report::save(out, &page::plan_page(&plan, measured.as_ref()))?;
+            report::save(out, &page::plan_page(&plan, measured.as_ref(), verified.as_ref()))?;
         }
         if self.json {
             let mut value = serde_json::to_value(&plan)?;
             value["measured"] = serde_json::to_value(&measured)?;
+            value["verified"] = serde_json::to_value(&verified)?;
             value["checklist"] = serde_json::to_value(CHECKLIST)?;
             put_json(&value)?;
         } else {
-            put_text(&text(&plan, measured.as_ref()))?;
+            put_text(&text(&plan, measured.as_ref(), verified.as_ref()))?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -143,14 +179,17 @@ fn measure(folder: &Path) -> Result<Measured> {
         record: folder.to_owned(),
         mb_s_per_core,
         cpu_per_real: median("cpu_per_real_of_sums"),
-        cores: record.machine.cores,
+        cores: record.cores(),
     })
 }
 
-fn text(plan: &Plan, measured: Option<&Measured>) -> String {
+fn text(plan: &Plan, measured: Option<&Measured>, verified: Option<&Verified>) -> String {
     let mut text = format!("Plan for {}\n", plan.site.name);
     if let Some(found) = measured {
         text += &format!("{}\n", page::measured_line(found));
+    }
+    if let Some(found) = verified {
+        text += &format!("{}\n", found.line());
     }
     text += &format!("\n{}", numbers(&plan.lines));
     text += &format!("\nStorage\n{}", layouts(plan));

@@ -22,7 +22,7 @@ use crate::output::{Table, bytes};
 /// a time. `[[list]]` rules list files. Files are moved and removed by a task (`forebay tasks`), within its speed;
 /// files that programs have open stay for the next run. The pool that files go to may be one of archives (`forebay disk add
 /// --help`): then `older` asks that a file was not accessed or recalled for that long either. In a cluster each owner moves
-/// the files of its filesets; rules with above and until, and archives, are not available there.
+/// the files of its filesets, by rules with above and until one owner after the other; archives are not available there.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay policy check rules.toml

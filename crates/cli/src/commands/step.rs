@@ -9,10 +9,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_analytics::amount::Scale;
-use forebay_analytics::dataset::{PAGE_BYTES_MAX, PAGE_BYTES_MIN};
+use forebay_analytics::dataset::{PAGE_BYTES_MAX, PAGE_BYTES_MIN, format_datetime};
 use forebay_analytics::scratch::ScratchDir;
 use forebay_base::time::SystemClock;
 use forebay_base::{ByteSize, Clock as _};
+use forebay_study::fullstimer;
 use forebay_workload::lakehouse::packages::Python;
 use forebay_workload::program::{
     Buffers, Context, Job, NamedStep, Outcome, Places, Program, Step as Kind, StepRecord,
@@ -157,6 +158,7 @@ impl Step {
             ),
             None => None,
         };
+        let log = FullstimerLog::of_job();
         let mut lost = None;
         let show = Show::new(&self, program.steps.len());
         let skipped = finished.len();
@@ -173,6 +175,7 @@ impl Step {
             &mut |number, step| show.started(number, step),
             &mut |done| {
                 show.ended(&done);
+                lost = lost.take().or(log.add(&done, records.len() + 1).err());
                 if let Some(file) = &mut record {
                     lost = lost.take().or(write_line(file, &done).err());
                 }
@@ -258,6 +261,25 @@ impl Step {
             buffers: self.page_and_memory(),
             clock: &SystemClock,
         }
+    }
+}
+
+/// The log beside the output of a grid job, if its queue wants one.
+struct FullstimerLog(Option<PathBuf>);
+
+impl FullstimerLog {
+    fn of_job() -> FullstimerLog {
+        FullstimerLog(std::env::var_os("FOREBAY_FULLSTIMER").map(PathBuf::from))
+    }
+
+    /// Adds what a step used that has just ended.
+    fn add(&self, step: &StepRecord, number: usize) -> Result<()> {
+        let Some(path) = &self.0 else { return Ok(()) };
+        let now = format_datetime(SystemClock.now().seconds as f64);
+        let text = fullstimer::of_step(step, number, Some(now));
+        let file = File::options().append(true).create(true).open(path);
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 }
 

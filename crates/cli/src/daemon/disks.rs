@@ -8,7 +8,7 @@ use forebay_fs::Namespace;
 use crate::commands::disk::LOST_MAX;
 use crate::commands::snapshot::CHANGES_MAX;
 use crate::control::{Answer, Ask};
-use crate::home::disks;
+use crate::home::disks::{self, Wanted};
 
 /// Whether the answer may take long: files are synced, or all of them looked at.
 pub fn takes_long(ask: &Ask) -> bool {
@@ -49,9 +49,12 @@ pub fn answer(fs: &Namespace, root: &Path, ask: Ask) -> Answer {
 fn carry_out(fs: &Namespace, root: &Path, ask: Ask) -> Result<Answer> {
     match ask {
         Ask::SetPool { name, pool } => fs.set_fileset_pool(&name, &pool)?,
+        Ask::AddDisk { directory, pool, group, shared } => {
+            let wanted = Wanted { path: &directory, pool: &pool, group: &group, is_shared: shared };
+            disks::add(fs, root, &wanted)?;
+        }
         Ask::SetCopies { name, copies } => fs.set_fileset_copies(&name, copies)?,
         Ask::Scrub { fileset } => return begun(fs, fs.scrub(fileset.as_deref())?),
-        Ask::AddDisk { directory, pool, group } => disks::add(fs, root, &directory, &pool, &group)?,
         Ask::LabelDisk { disk, pool, group } => {
             fs.label_disk(&disk, pool.as_deref(), group.as_deref())?;
         }

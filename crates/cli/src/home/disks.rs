@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use forebay_disk::Disk;
 use forebay_disk::archive::ArchiveDisk;
 use forebay_disk::directory::{DirectoryDisk, Label};
@@ -12,15 +12,31 @@ use forebay_fs::{Namespace, NewDisk};
 
 use super::archive;
 
+/// A disk that is to be added.
+pub struct Wanted<'a> {
+    /// Its directory, or the address of an archive.
+    pub path: &'a Path,
+    pub pool: &'a str,
+    pub group: &'a str,
+    /// All nodes of the cluster mount it under this path.
+    pub is_shared: bool,
+}
+
 /// Makes a disk of an empty directory, or of the address of an archive, and adds it to the file system whose home folder is
 /// `root`. Goes on where an earlier try was interrupted.
 ///
 /// # Errors
 /// If the directory cannot be a disk, with the reason; nothing is added then.
-pub fn add(fs: &Namespace, root: &Path, path: &Path, pool: &str, group: &str) -> Result<()> {
+pub fn add(fs: &Namespace, root: &Path, wanted: &Wanted<'_>) -> Result<()> {
+    let Wanted { path, pool, group, is_shared } = *wanted;
     if let Some(address) = path.to_str().filter(|path| archive::is_archive(path)) {
+        ensure!(!is_shared, "{address} is an archive, which all nodes reach anyway: omit --shared");
         return add_archive(fs, root, address, pool, group);
     }
+    ensure!(
+        !is_shared || fs.is_in_cluster(),
+        "a shared disk is one that all nodes of a cluster mount: on one machine omit --shared"
+    );
     let path = path.canonicalize().with_context(|| {
         format!("disk {}: name an existing, empty directory on the disk", path.display())
     })?;
@@ -41,14 +57,15 @@ pub fn add(fs: &Namespace, root: &Path, path: &Path, pool: &str, group: &str) ->
     if !is_labelled {
         DirectoryDisk::format(&path, &label)?;
     }
-    let opened = DirectoryDisk::open(&path, &label);
-    let disk: Arc<dyn Disk> = Arc::new(opened.with_context(|| format!("disk {}", path.display()))?);
-    let new = NewDisk {
-        uuid,
-        location: path.display().to_string(),
-        pool: pool.to_owned(),
-        group: group.to_owned(),
+    let directory = path.display().to_string();
+    let (opened, location) = if is_shared {
+        let opened = DirectoryDisk::open_shared(&path, &label, &fs.node_name());
+        (opened, DiskRecord::shared_location(&directory))
+    } else {
+        (DirectoryDisk::open(&path, &label), directory)
     };
+    let disk: Arc<dyn Disk> = Arc::new(opened.with_context(|| format!("disk {}", path.display()))?);
+    let new = NewDisk { uuid, location, pool: pool.to_owned(), group: group.to_owned() };
     let added = new.check().and_then(|()| fs.add_disk(&new, disk));
     if added.is_err()
         && !is_labelled

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use forebay_disk::Disk;
 use forebay_disk::absent::AbsentDisk;
 use forebay_disk::directory::{DirectoryDisk, Label};
+use forebay_fs::record::DiskRecord;
 use forebay_fs::reserve::Reserve;
 use forebay_fs::settings::LockChoice;
 use forebay_node::NodeHome;
@@ -146,9 +147,15 @@ fn make_folder(path: &Path) -> Result<()> {
 }
 
 /// Takes the label off the directory of a disk that was taken away, if the disk is empty.
-pub fn unlabel(file_system: &str, uuid: &str, location: &str) {
-    let label = Label { file_system: file_system.to_owned(), disk: uuid.to_owned() };
+pub fn unlabel(file_system: &str, record: &DiskRecord) {
+    let label = Label { file_system: file_system.to_owned(), disk: record.uuid.clone() };
+    let location = record.shared_directory().unwrap_or(&record.location);
     if let Err(error) = DirectoryDisk::unformat(location, &label) {
+        if record.shared_directory().is_some() {
+            // The last node that lets go of it can.
+            tracing::debug!(location, %error, "others still use a disk that was taken away");
+            return;
+        }
         // Anyone who adds it again, or uses it otherwise, can do that.
         tracing::warn!(location, %error, "a disk that was taken away keeps its label");
     }
@@ -165,6 +172,15 @@ pub fn open_own_disk(
 ) -> forebay_disk::Result<Arc<dyn Disk>> {
     let label = Label { file_system: file_system.to_owned(), disk: uuid.to_owned() };
     Ok(Arc::new(DirectoryDisk::open(location, &label)?))
+}
+
+/// A disk on storage that all nodes mount, as the node of this name reaches it; one that is not there has a stand-in that says why.
+pub fn shared_disk(file_system: &str, uuid: &str, directory: &str, node: &str) -> Arc<dyn Disk> {
+    let label = Label { file_system: file_system.to_owned(), disk: uuid.to_owned() };
+    match DirectoryDisk::open_shared(directory, &label, node) {
+        Ok(disk) => Arc::new(disk),
+        Err(error) => Arc::new(AbsentDisk::new(uuid, directory, &error.to_string())),
+    }
 }
 
 /// A disk of this machine; one that is not there has a stand-in that says why.

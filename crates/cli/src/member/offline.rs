@@ -33,7 +33,8 @@ use forebay_store::{Batch, Store, Stores as _};
 use super::{LEAVING_MAX, RUNTIME_THREADS, start_without_mount, store_config};
 use crate::commands::cluster::{daemon, etcd};
 use crate::home::{
-    Checked, Home, Lock, Progress, back_up_into, choose, names_of, open_own_disk, stored_names,
+    Checked, Home, Lock, Progress, back_up_into, choose, names_of, open_own_disk, shared_disk,
+    stored_names,
 };
 
 /// How long a node may commit before a backup.
@@ -209,6 +210,13 @@ impl Offline {
         for record in superblock.disks.iter().filter(|record| record.is_expected()) {
             if let Some((uuid, disk)) = self.own.iter().find(|(uuid, _)| *uuid == record.uuid) {
                 disks.push((uuid.clone(), Arc::clone(disk)));
+                continue;
+            }
+            if let Some(directory) = record.shared_directory() {
+                let file = self.member().file();
+                let cluster = file.cluster.to_string();
+                let disk = shared_disk(&cluster, &record.uuid, directory, &file.name);
+                disks.push((record.uuid.clone(), disk));
                 continue;
             }
             let Some(place) = sight.disks.get(&record.uuid) else { continue };

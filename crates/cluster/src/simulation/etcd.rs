@@ -17,6 +17,7 @@ pub enum Request {
     Grant(Attempt, Duration),
     Register(Attempt, NodeId, Member, Option<LeaseId>),
     Renew(Attempt, LeaseId),
+    Revoke(LeaseId),
     Swap(Attempt, Swap),
     Read,
 }
@@ -32,7 +33,7 @@ impl Request {
                 attempt: *attempt,
                 outcome: Outcome::Unknown,
             }),
-            Request::Read => node::Event::Tick,
+            Request::Revoke(_) | Request::Read => node::Event::Tick,
         }
     }
 }
@@ -136,6 +137,13 @@ impl Etcd {
                 }
                 None => node::Event::Gone { lease },
             },
+            Request::Revoke(lease) => {
+                if let Some(it) = self.leases.get_mut(&lease) {
+                    it.ends = now;
+                }
+                self.expire(now);
+                node::Event::Tick
+            }
             Request::Swap(attempt, swap) => {
                 let outcome = self.swap(&swap);
                 node::Event::Ownership(ownership::Event::Swapped { attempt, outcome })

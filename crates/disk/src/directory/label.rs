@@ -12,6 +12,7 @@ use rustix::fs::{Access, AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::UseBy;
 use crate::{DiskError, Result};
 
 /// The label's file.
@@ -116,7 +117,7 @@ pub(super) fn write_label(path: &Path, label: &Label) -> Result<()> {
 /// last: what a crash leaves can be taken off again.
 pub(super) fn remove_label(path: &Path, label: &Label) -> Result<()> {
     let directory = open_directory(path)?;
-    let _lock = lock_label(path, &directory, label)?;
+    let _lock = lock_label(path, &directory, label, UseBy::One)?;
     let removed = |name: &str, flags| match rustix::fs::unlinkat(&directory, name, flags) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(failed(&format!("remove {name} from"), path, errno)),
@@ -142,12 +143,33 @@ pub(super) fn remove_label(path: &Path, label: &Label) -> Result<()> {
             }
         }
     }
+    remove_folders_of_users(path, &directory)?;
     for folder in ["objects", "fresh"] {
         removed(folder, AtFlags::REMOVEDIR)?;
     }
     removed("reserve", AtFlags::empty())?;
     removed(LABEL_FILE, AtFlags::empty())?;
     rustix::fs::fsync(&directory).map_err(|errno| failed("sync", path, errno))
+}
+
+/// Removes what the users of a shared disk have left among the fresh objects.
+fn remove_folders_of_users(path: &Path, directory: &OwnedFd) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(fresh) = rustix::fs::openat(directory, "fresh", flags, Mode::empty()) else {
+        return Ok(());
+    };
+    let io = |errno| failed("empty the fresh objects of", path, errno);
+    for user in Dir::read_from(&fresh).map_err(io)? {
+        let user = user.map_err(io)?;
+        if [&b"."[..], b".."].contains(&user.file_name().to_bytes()) {
+            continue;
+        }
+        if let Ok(left) = rustix::fs::openat(&fresh, user.file_name(), flags, Mode::empty()) {
+            super::remove_all(&left).map_err(io)?;
+            rustix::fs::unlinkat(&fresh, user.file_name(), AtFlags::REMOVEDIR).map_err(io)?;
+        }
+    }
+    Ok(())
 }
 
 /// Gives the finished label its name, replacing none.
@@ -219,18 +241,30 @@ pub(super) fn read_label(path: &Path) -> Result<Label> {
 
 /// Locks the label of `directory` for as long as the returned descriptor lives, after checking that
 /// it is `expected`.
-pub(super) fn lock_label(path: &Path, directory: &OwnedFd, expected: &Label) -> Result<OwnedFd> {
+pub(super) fn lock_label(
+    path: &Path,
+    directory: &OwnedFd,
+    expected: &Label,
+    use_by: UseBy<'_>,
+) -> Result<OwnedFd> {
     let file = open_label(path, directory)?;
     close_label(&file);
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(
-        |errno| match errno {
-            Errno::AGAIN => DiskError::Refused(format!(
+    let lock = match use_by {
+        UseBy::One => FlockOperation::NonBlockingLockExclusive,
+        UseBy::Several(_) => FlockOperation::NonBlockingLockShared,
+    };
+    match rustix::fs::flock(&file, lock) {
+        Ok(()) => {}
+        Err(Errno::AGAIN) => {
+            return Err(DiskError::Refused(format!(
                 "{} is in use by another process; stop that process first",
                 path.display()
-            )),
-            other => failed("lock", path, other),
-        },
-    )?;
+            )));
+        }
+        // Some storage is mounted without locks. Those who share a disk need none: the lock only keeps others away.
+        Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) if use_by != UseBy::One => {}
+        Err(other) => return Err(failed("lock", path, other)),
+    }
     let copy = file.as_fd().try_clone_to_owned().map_err(|error| {
         DiskError::Io(format!("cannot read the label of {}: {error}", path.display()))
     })?;

@@ -13,6 +13,9 @@ use crate::{Allocate, DiskError, Object, ObjectAttributes, Result, Seek, Sync};
 /// Bytes that one request copies, at most: an answer must not take longer than nodes wait for one.
 const COPY_MAX: u64 = 64 << 20;
 
+/// As [`COPY_MAX`], of what a node has to fetch from another one.
+const FETCH_MAX: u64 = 8 << 20;
+
 /// How often a request is sent with a new handle.
 const ATTEMPTS: usize = 4;
 
@@ -164,6 +167,17 @@ impl RemoteObject {
         self.state.lock().unsynced.get_or_insert(told.machine);
         self.link.changed(told.machine);
         Ok(told)
+    }
+
+    /// Has the node of this object fetch bytes of an object of another disk by itself, and write them at the same offset. Returns
+    /// how many, at most `length`.
+    ///
+    /// # Errors
+    /// [`DiskError::Unsupported`], [`DiskError::Refused`] if that node cannot; what the disks say.
+    pub fn fetch(&self, disk: &str, source: ObjectId, offset: u64, length: u64) -> Result<u64> {
+        let (disk, length) = (disk.to_owned(), length.min(FETCH_MAX));
+        let told = self.change(&ObjectRequest::Fetch { disk, source, offset, length }, &[])?;
+        self.number_of(&told)
     }
 
     fn number_of(&self, told: &Told) -> Result<u64> {

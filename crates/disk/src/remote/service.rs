@@ -1,8 +1,8 @@
 //! The side that has the disks: carries out what other nodes ask of them.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_base::channel::{CallError, Message, Service};
@@ -45,6 +45,9 @@ struct Handles {
     published: HashMap<Handle, ObjectId>,
 }
 
+/// Finds a disk of another node by its uuid.
+type Elsewhere = dyn Fn(&str) -> Option<Arc<dyn Disk>> + Send + Sync;
+
 /// Answers requests for the disks of this node.
 pub struct DiskService {
     machine: Machine,
@@ -56,6 +59,7 @@ pub struct DiskService {
     /// Notified when a disk is offered.
     news: Condvar,
     clients: Mutex<HashMap<ClientId, Handles>>,
+    elsewhere: OnceLock<Box<Elsewhere>>,
 }
 
 /// Answer and payload of one request.
@@ -77,7 +81,50 @@ impl DiskService {
             disks: Mutex::default(),
             news: Condvar::new(),
             clients: Mutex::default(),
+            elsewhere: OnceLock::new(),
         }
+    }
+
+    /// From now on objects of other nodes' disks, which `find` finds, can be fetched to disks of this one.
+    pub fn reach_others(
+        &self,
+        find: impl Fn(&str) -> Option<Arc<dyn Disk>> + Send + Sync + 'static,
+    ) {
+        let _ = self.elsewhere.set(Box::new(find));
+    }
+
+    /// Copies bytes of an object of any disk to the same place of an object of this node.
+    fn fetch(
+        &self,
+        target: &dyn Object,
+        disk: &str,
+        id: ObjectId,
+        range: (u64, u64),
+    ) -> Result<u64> {
+        let own = self.disks.lock().offered.get(disk).map(Arc::clone);
+        let found = own.or_else(|| self.elsewhere.get().and_then(|find| find(disk)));
+        let source = found.ok_or(DiskError::Unsupported)?.open(id)?;
+        let (offset, length) = range;
+        let mut buffer = vec![0; TRANSFER_MAX];
+        let mut copied = 0;
+        while copied < length {
+            let part =
+                usize::try_from(length - copied).map_or(TRANSFER_MAX, |l| l.min(TRANSFER_MAX));
+            let at = offset.checked_add(copied).ok_or(DiskError::TooLarge)?;
+            let read = source.read_at(at, &mut buffer[..part])?;
+            let mut written = 0;
+            while written < read {
+                match target.write_at(at + written as u64, &buffer[written..read])? {
+                    0 => return Err(DiskError::Full),
+                    more => written += more,
+                }
+            }
+            copied += read as u64;
+            if read == 0 {
+                break;
+            }
+        }
+        Ok(copied)
     }
 
     /// Offers a disk by its uuid, or one that takes the place of an earlier one.
@@ -239,6 +286,9 @@ impl DiskService {
                     return just(Answer::NoHandle);
                 };
                 just(Answer::Number(object.copy_from(&*source, source_offset, offset, length)?))
+            }
+            ObjectRequest::Fetch { ref disk, source, offset, length } => {
+                just(Answer::Number(self.fetch(&*object, disk, source, (offset, length))?))
             }
             ObjectRequest::Sync(what) => object.sync(what).and_then(|()| just(Answer::Done)),
             ObjectRequest::Attributes => just(Answer::Attributes(Some(object.attributes()?))),

@@ -94,17 +94,41 @@ impl Request {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum ObjectRequest {
-    Read { offset: u64, length: u32 },
-    Write { offset: u64 },
+    Read {
+        offset: u64,
+        length: u32,
+    },
+    Write {
+        offset: u64,
+    },
     SetSize(u64),
-    Allocate { what: Allocate, offset: u64, length: u64 },
-    Seek { target: Seek, offset: u64 },
-    CopyFrom { source: Handle, source_offset: u64, offset: u64, length: u64 },
+    Allocate {
+        what: Allocate,
+        offset: u64,
+        length: u64,
+    },
+    Seek {
+        target: Seek,
+        offset: u64,
+    },
+    CopyFrom {
+        source: Handle,
+        source_offset: u64,
+        offset: u64,
+        length: u64,
+    },
     Sync(Sync),
     Attributes,
     HasOtherWriters,
     Append,
     SetModified(Timestamp),
+    /// The node fetches bytes of an object of another disk, wherever that is, and writes them to this one.
+    Fetch {
+        disk: String,
+        source: ObjectId,
+        offset: u64,
+        length: u64,
+    },
 }
 
 /// An answer, with the life of the machine that gave it.
@@ -149,6 +173,12 @@ mod tests {
             object(ObjectRequest::Allocate { what: Allocate::PunchHole, offset: 1, length: 2 }),
             object(ObjectRequest::Sync(Sync::Data)),
             object(ObjectRequest::SetModified(Timestamp::new(5, 6))),
+            object(ObjectRequest::Fetch {
+                disk: "e".to_owned(),
+                source: ObjectId(14),
+                offset: 1,
+                length: 2,
+            }),
             Request::CreateNamed(ObjectId(11)),
             Request::RemoveAll(vec![ObjectId(12), ObjectId(13)]),
         ];

@@ -2,6 +2,7 @@
 
 mod cached;
 mod disks;
+mod doctor;
 mod etcd;
 mod faults;
 mod handover;
@@ -11,6 +12,7 @@ mod native;
 mod near;
 mod operations;
 mod rounds;
+mod shared_disks;
 mod shared_file;
 mod stores;
 mod suites;

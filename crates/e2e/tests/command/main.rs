@@ -5,6 +5,7 @@ mod access;
 mod archive;
 mod disk;
 mod doctor;
+mod examples;
 mod fileset;
 mod fsck;
 mod mkfs;

@@ -96,6 +96,18 @@ fn predictions_are_compared_with_runs_that_are_measured() {
     // The same from the recorded result, for people.
     let again = ask(&["plan", "verify", "--result", text(&out), "--within", "1000"]);
     assert_says(&again.stdout, &["2 nodes", "job s predicted", "The largest error is", "worth"]);
+    // A plan shows it beside what it plans.
+    let (site, page) = (folder.path().join("site.toml"), folder.path().join("plan.html"));
+    fs::write(&site, ask(&["plan", "--template"]).output()).expect("writes");
+    let plan = ask(&["plan", text(&site), "--verified", text(&out), "--out", text(&page)]).output();
+    assert_says(&plan, &["Predictions on this hardware were off by at most"]);
+    let page = fs::read_to_string(&page).expect("reads the page");
+    assert_says(
+        &page,
+        &["How far predictions are off", "3 nodes", "predicted s", "off by at most"],
+    );
+    let refused = ask(&["plan", text(&site), "--verified", text(&on)]).refused();
+    assert_says(&refused, &["result.json"]);
     let twice = ask(&[&words[..], &small].concat()).refused();
     assert_says(&twice, &["already holds a result", "--out"]);
     let few = ask(&["plan", "verify", text(&on), "--nodes", "1"]).refused();

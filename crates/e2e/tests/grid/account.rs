@@ -196,3 +196,44 @@ fn a_host_reports_what_its_processors_do() {
     assert!(number(&load["ut"]) <= 1.0 && number(&load["pg"]) >= 0.0, "{load}");
     grid.forebay(&["kill", &job], &[]).succeeds();
 }
+
+/// A program of two steps.
+const STEPS: &str = "name = \"made\"\n[[step]]\nname = \"first\"\n[step.do.generate]\noutput = \"data/facts\"\n\
+    bytes = \"1 MB\"\ncolumns = [{ name = \"key\", value = { zipf = { keys = 10 } } }]\n\
+    [[step]]\nname = \"second\"\n[step.do.summary]\ninput = \"data/facts\"\nclass = [\"key\"]\nanalysis = [\"key\"]\n";
+
+#[test]
+fn a_queue_has_a_log_of_each_step_and_each_job_written_beside_its_output() {
+    let site = crate::asked::Site::start(
+        "[[queue]]\nname = \"normal\"\n[[queue]]\nname = \"timed\"\nfullstimer = true\n",
+    );
+    let read = |name: &str| std::fs::read_to_string(site.grid.jobs.join(name)).ok();
+    std::fs::write(site.grid.jobs.join("made.toml"), STEPS).expect("writes a program");
+    let forebay = forebay_e2e::need::forebay();
+    let forebay = forebay.display();
+    let job = site.says(&format!(
+        "{forebay} submit --wait -q timed -o made.out -- {forebay} step made.toml --quiet"
+    ));
+    let log = read("made.out.fullstimer").unwrap_or_else(|| panic!("job {job} has no log"));
+    let titles: Vec<&str> = log.lines().filter(|line| line.starts_with("NOTE: ")).collect();
+    assert_eq!(titles.len(), 4, "{log}");
+    assert!(titles[0].starts_with("NOTE: STEP first (generate) used"), "{log}");
+    assert!(titles[1].starts_with("NOTE: STEP second (summary) used"), "{log}");
+    assert!(titles[2].starts_with(&format!("NOTE: Job {job}, start 1, on ")), "{log}");
+    assert_eq!(titles[3], "NOTE: The job ended: exit value 0.");
+    for (line, count) in
+        [("real time", 3), ("Timestamp", 3), ("Step Count", 2), ("Page Reclaims", 3)]
+    {
+        assert_eq!(log.matches(&format!("\n      {line} ")).count(), count, "{line}: {log}");
+    }
+    // The first start of a job begins a log anew, as it does with the output.
+    let _ = site.sh(&format!("{forebay} submit --wait -q timed -o made.out -- sh -c 'exit 3'"));
+    let log = read("made.out.fullstimer").expect("a log");
+    assert_eq!(log.matches("NOTE: Job ").count(), 1, "{log}");
+    assert!(log.ends_with("NOTE: The job ended: exit value 3.\n"), "{log}");
+    // Neither without the setting nor beside what is not a file.
+    let _ = site.sh(&format!("{forebay} submit --wait -o plain.out -- true"));
+    assert!(read("plain.out").is_some() && read("plain.out.fullstimer").is_none());
+    let _ = site.sh(&format!("{forebay} submit --wait -q timed -o /dev/null -- true"));
+    assert!(!std::path::Path::new("/dev/null.fullstimer").exists());
+}

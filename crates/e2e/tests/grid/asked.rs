@@ -23,7 +23,7 @@ impl Site {
         Site { grid }
     }
 
-    fn sh(&self, line: &str) -> Ended {
+    pub(crate) fn sh(&self, line: &str) -> Ended {
         let commands = self.grid.root.join("../bin");
         let path = format!("{}:{}", commands.display(), std::env::var("PATH").unwrap());
         let mut command = Command::new("sh");

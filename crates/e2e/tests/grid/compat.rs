@@ -204,3 +204,51 @@ fn bwait_waits_for_a_condition_and_bacct_sums_up_what_has_ended() {
     assert!(unknown.contains("colour: Invalid field name; choose from queue_name"), "{unknown}");
     assert!(site.sh("bhosts -o max nosuch").expect_code(255).stderr.contains("Bad host name"));
 }
+
+#[test]
+fn jobs_are_chosen_by_state_and_options_that_would_hit_others_are_refused() {
+    let site = Site::start();
+    site.sh("bsub -J long 'sleep 600'").succeeds();
+    site.wait_until_says("bjobs -noheader -o stat 1", "RUN");
+    site.sh("bsub -H true && bsub 'exit 3' && bsub true").succeeds();
+    site.wait_until_says("bjobs -a -noheader -o stat 3 4 | xargs", "EXIT DONE");
+    for (line, code, reason) in [
+        ("bkill -g /mine 0", 255, "a grid has no job groups"),
+        ("bkill -app fast 0", 255, "application profile"),
+        ("bswitch -g /mine normal 0", 255, "a grid has no job groups"),
+        ("brequeue -H 1", 255, "bstop"),
+        ("bkill -stat odd 0", 255, "run, pend and susp"),
+        ("scancel --qos=high --me", 1, "a grid has no QOS"),
+    ] {
+        let refused = site.sh(line).expect_code(code);
+        assert!(refused.stderr.contains(reason), "{line}: {}", refused.stderr);
+    }
+    let left = "bjobs -noheader -o 'jobid stat' | sort | xargs";
+    assert_eq!(site.says(left), "1 RUN 2 PSUSP\n");
+    assert_eq!(site.says("bkill -stat susp 0"), "Job <2> is being terminated\n");
+    assert_eq!(site.says("brequeue -d 0"), "Job <4> is being requeued\n");
+    let none = site.sh("brequeue -d 1 3").expect_code(255);
+    assert!(none.stderr.contains("No matching job found"), "{}", none.stderr);
+    // How loaded hosts are, and what they have.
+    let load = "lsload h1 | tail -1 | cut -d ' ' -f 1";
+    site.wait_until_says("lsload h1 | tail -1 | awk '{ print $1, $2, NF }'", "h1 ok 12");
+    assert_eq!(
+        (site.says(load), site.says("lshosts -w | awk 'NR > 1 { print $1, $5 }'")),
+        ("h1\n".into(), "h1 4\n".into())
+    );
+    let bad = site.sh("lsload nobody").expect_code(255);
+    assert!(bad.stderr.contains("nobody: Bad host name"), "{}", bad.stderr);
+    // What a job writes is shown until it ends.
+    site.sh("bsub -J talk 'echo one; while ! test -e go; do sleep 0.05; done; echo two'")
+        .succeeds();
+    site.wait_until_says("bjobs -noheader -o stat -J talk", "RUN");
+    let shown = site.says("bpeek -f -J talk & touch go; wait");
+    assert_eq!(shown, "<< output from stdout >>\none\ntwo\n");
+    // A login shell reads what a user has for logins.
+    std::fs::write(site.grid.jobs.join(".profile"), "export GREETING=hello\n").unwrap();
+    let script = "#!/bin/sh\n#BSUB -L /bin/bash\n#BSUB -o login.out\necho $GREETING $0\n";
+    std::fs::write(site.grid.jobs.join("login.sh"), script).unwrap();
+    site.sh("HOME=$PWD bsub -K < login.sh").succeeds();
+    let said = std::fs::read_to_string(site.grid.jobs.join("login.out")).unwrap();
+    assert!(said.starts_with("hello "), "{said}");
+}

@@ -102,6 +102,8 @@ fn a_controller_that_does_not_know_a_field_says_what_to_do() {
         r#"{"ask":"submit","spec":{"command":["true"],"zone":"a"}}"#,
         r#"{"ask":"modify","job":1,"changes":{"zone":"a"}}"#,
         r#"{"ask":"zone","name":"a"}"#,
+        r#"{"ask":"command","target":{"job":1,"index":null},"verb":"zone"}"#,
+        r#"{"ask":"jobs","target":null,"ended":true,"page":{"zone":"a"}}"#,
     ] {
         let said = ask(newer);
         assert!(said.contains("does not know \\\"zone\\\""), "{said}");

@@ -14,3 +14,4 @@ mod storm;
 mod supervision;
 mod trust;
 mod users;
+mod versions;

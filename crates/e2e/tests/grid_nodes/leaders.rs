@@ -118,6 +118,9 @@ fn disturb(
     grid.kill(first, "lock");
     let second = grid.wait_for_another(&before);
     assert_ne!(second, first, "the one that was killed leads");
+    wait_until("the relay of its node has ended its lease", LIMIT, || {
+        grid.log(first, "relay").contains("its lease was ended")
+    });
     grid.wait_for_controllers(&[&format!("n{second}")]);
     some_more(submitting, jobs);
     grid.up(first, &["--controller"]).succeeds();

@@ -9,5 +9,6 @@ mod leaders;
 mod services;
 mod storm;
 mod strangers;
+mod study;
 mod visible;
 mod web;

@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::Result;
-use forebay_grid::event::{Joined, RunReport, RunStatus};
+use forebay_grid::event::{Joined, KillReason, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;
 use forebay_grid::vocabulary::{Attempt, TaskId};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Agent, Input, LINGER_MS, Status, Unsent, load, may_wait};
 use crate::cgroup::Places;
-use crate::protocol::socket::{self, Reader};
+use crate::protocol::socket::{self, Reader, Unknown};
 use crate::protocol::{Ask, Containment, Order, Report, Using, unknown_word};
-use crate::run::{Run, uptime_ms};
+use crate::run::{End, Run, uptime_ms};
 use crate::trust;
 
 const CONNECT_PAUSE_MAX_MS: u64 = 2_000;
@@ -21,23 +21,28 @@ const CONNECT_PAUSE_MAX_MS: u64 = 2_000;
 /// How long a controller may take to answer in any case: it may be busy.
 const UNHEARD_MIN_MS: u64 = 10_000;
 
-/// The first order of a connection. Instead of it a controller, or a relay, may say why there is none.
-fn first_order(reader: &mut Reader) -> Result<Option<Order>> {
-    let Some(value) = reader.read::<Value>()? else { return Ok(None) };
-    if let Some(reason) = value.get("answer").and(value.get("reason")).and_then(Value::as_str) {
+/// The next thing that comes over a connection.
+fn next(reader: &mut Reader, connection: u64) -> Input {
+    let unknown = match reader.read_or_unknown::<Order>() {
+        Ok(Some(Ok(order))) => return Input::Order { connection, order },
+        Ok(Some(Err(unknown))) => unknown,
+        Ok(None) | Err(_) => return Input::Lost { connection },
+    };
+    // In place of orders a controller, or a relay, may say why there are none.
+    let reason = unknown.value.get("answer").and(unknown.value.get("reason"));
+    if let Some(reason) = reason.and_then(Value::as_str) {
         tracing::warn!("this agent is not served: {reason}");
+        return Input::Lost { connection };
     }
-    Ok(serde_json::from_value(value).map(Some)?)
+    Input::Unknown { connection, unknown }
 }
 
-/// Reports an order with a word that only later versions know: its job cannot start here before the agent is one of them.
-fn note_not_understood(error: &anyhow::Error) {
-    if let Some(word) = unknown_word(&format!("{error:#}")) {
-        tracing::error!(
-            "an order of the controller has \"{word}\", which this agent does not know, so it is probably older than the controller: \
-             install the same version of Forebay on all hosts and restart this agent"
-        );
-    }
+/// What can be read of an order of a later controller that concerns one start of a task.
+#[derive(Deserialize)]
+struct Concerned {
+    order: String,
+    task: TaskId,
+    attempt: Attempt,
 }
 
 impl Agent {
@@ -89,20 +94,12 @@ impl Agent {
         let (connection, inputs) = (self.connection, self.inputs.clone());
         let read = move || {
             let mut reader = Reader::of_orders(reading);
-            let mut next = first_order(&mut reader);
             loop {
-                if let Err(error) = &next {
-                    note_not_understood(error);
-                }
-                let input = match next {
-                    Ok(Some(order)) => Input::Order { connection, order },
-                    Ok(None) | Err(_) => Input::Lost { connection },
-                };
+                let input = next(&mut reader, connection);
                 let last = matches!(input, Input::Lost { .. });
                 if inputs.send(input).is_err() || last {
                     return;
                 }
-                next = reader.read::<Order>();
             }
         };
         if let Err(error) = std::thread::Builder::new().name("orders".to_owned()).spawn(read) {
@@ -114,6 +111,32 @@ impl Agent {
         self.next_connect_ms = uptime_ms() + self.connect_pause_ms;
         self.connect_pause_ms = (2 * self.connect_pause_ms).min(CONNECT_PAUSE_MAX_MS);
         tracing::info!("connected to the controller");
+    }
+
+    /// Does what it can about an order that is not understood: its controller is probably of a later version. A job that was to
+    /// start is reported as not started, and one that was to end for an unknown reason ends.
+    pub(super) fn take_unknown(&mut self, unknown: Unknown) {
+        let Unknown { value, reason } = unknown;
+        let reason = match unknown_word(&reason) {
+            Some(word) => format!(
+                "the agent of this host does not know \"{word}\", so it is probably older than the controller: install the same \
+                 version of Forebay on all hosts and restart the agent"
+            ),
+            None => format!("the agent of this host did not understand the order: {reason}"),
+        };
+        let concerned = serde_json::from_value::<Concerned>(value).ok();
+        match concerned.as_ref().map(|concerned| concerned.order.as_str()) {
+            Some("launch") => tracing::error!("a job was not started: {reason}"),
+            _ => tracing::error!("an order was not carried out: {reason}"),
+        }
+        let Some(Concerned { order, task, attempt }) = concerned else { return };
+        match order.as_str() {
+            "launch" if !self.runs.contains_key(&(task, attempt)) => {
+                self.note_end(task, attempt, End::unable(&anyhow::Error::msg(reason)));
+            }
+            "kill" => self.obey(Order::Kill { task, attempt, why: KillReason::Asked }),
+            _ => {}
+        }
     }
 
     /// Has the controller told as soon as nothing else lies ready, or a little later if it need not know at once.

@@ -39,6 +39,7 @@ use crate::agent::nursery::Nursery;
 use crate::agent::watchdog::Watchdog;
 use crate::cgroup::{Parent, Places};
 use crate::home::GridHome;
+use crate::protocol::socket::Unknown;
 use crate::protocol::{Launch, Order, Report};
 use crate::run::{End, Run, Task, uptime_ms};
 use areas::{Areas, KeptElsewhere};
@@ -94,6 +95,11 @@ enum Input {
     Order {
         connection: u64,
         order: Order,
+    },
+    /// An order that only later versions understand.
+    Unknown {
+        connection: u64,
+        unknown: Unknown,
     },
     Lost {
         connection: u64,
@@ -299,8 +305,16 @@ impl Agent {
                 self.connect_pause_ms = CONNECT_PAUSE_MS;
                 self.obey(order);
             }
+            Input::Unknown { connection, unknown } if connection == self.connection => {
+                self.connect_pause_ms = CONNECT_PAUSE_MS;
+                self.take_unknown(unknown);
+            }
             Input::Lost { connection } if connection == self.connection => self.disconnect(),
-            Input::Order { .. } | Input::Lost { .. } | Input::Leave | Input::EndAll => {}
+            Input::Order { .. }
+            | Input::Unknown { .. }
+            | Input::Lost { .. }
+            | Input::Leave
+            | Input::EndAll => {}
             Input::Started { task, attempt, pid } => {
                 self.runs.entry((task, attempt)).and_modify(|status| status.begin());
                 self.report(Report::Started { task, attempt, pid });

@@ -19,24 +19,33 @@ const MEMORY_BYTES: u64 = 64 << 20;
 /// Longest time of a commit or read: a leader without etcd does not lead any more by then.
 const TIMEOUT_MS: u64 = 10_000;
 
-/// The journal, open to write.
-pub struct Opened {
-    /// Its store.
-    pub store: Arc<dyn Store>,
-    /// Keeps the room in etcd in order.
-    pub stores: Arc<SlateStores>,
+/// Where the journal of the grid is.
+fn config_of(seat: &Seat) -> SlateConfig {
+    let prefix = format!("/forebay-grid/{}", seat.node.cluster);
+    let mut config = SlateConfig::new(Place::Etcd(EtcdPlace::default()), prefix);
+    config.memory_bytes_max = MEMORY_BYTES;
+    config.timeout_milliseconds = TIMEOUT_MS;
+    config
+}
+
+/// What the journal of the grid lies in. It also keeps the room in etcd in order.
+///
+/// # Errors
+/// If there is no connection to etcd; it need not answer.
+pub fn stores(seat: &Seat) -> Result<Arc<SlateStores>> {
+    Ok(open_stores(&config_of(seat), &seat.runtime, Some(seat.book.client()))?)
 }
 
 /// Opens the journal of the grid for its leader; the first one makes it.
 ///
 /// # Errors
 /// If it cannot be read, is missing though there was a grid, or is there though a new one was wanted.
-pub fn open(seat: &Seat, lead: &Lead, begin: Begin) -> Result<Opened> {
-    let prefix = format!("/forebay-grid/{}", seat.node.cluster);
-    let mut config = SlateConfig::new(Place::Etcd(EtcdPlace::default()), prefix);
-    config.memory_bytes_max = MEMORY_BYTES;
-    config.timeout_milliseconds = TIMEOUT_MS;
-    let stores = open_stores(&config, &seat.runtime, Some(seat.book.client()))?;
+pub fn open(
+    seat: &Seat,
+    stores: &SlateStores,
+    lead: &Lead,
+    begin: Begin,
+) -> Result<Arc<dyn Store>> {
     let client = seat.book.client();
     let begun = seat.book.names().key(Key::GridBegun);
     let has_begun = client.get(begun.clone())?.is_some();
@@ -45,7 +54,7 @@ pub fn open(seat: &Seat, lead: &Lead, begin: Begin) -> Result<Opened> {
             (Ok(store), Begin::First) => store,
             (Ok(_), Begin::Anew) => bail!(
                 "--new starts an empty grid, but the cluster already has a grid: its journal is in etcd below {}",
-                config.prefix
+                config_of(seat).prefix
             ),
             (Err(StoreError::Missing(_)), Begin::Anew) => {
                 stores.open_or_make_for(FilesetId::ROOT, lead.term)?
@@ -62,5 +71,5 @@ pub fn open(seat: &Seat, lead: &Lead, begin: Begin) -> Result<Opened> {
     if !has_begun {
         client.put(begun, "true", None)?;
     }
-    Ok(Opened { store, stores })
+    Ok(store)
 }

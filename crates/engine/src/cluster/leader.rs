@@ -71,8 +71,13 @@ enum Attempt {
     Again,
 }
 
-/// Waits until this controller leads, or until `is_told_to_end`. Etcd may be away meanwhile.
-pub fn campaign(seat: &Seat, mut is_told_to_end: impl FnMut() -> bool) -> Option<Lead> {
+/// Waits until this controller leads, or until `is_told_to_end`. Etcd may be away meanwhile. `stands_by` is called each time
+/// another controller is found to lead.
+pub fn campaign(
+    seat: &Seat,
+    mut is_told_to_end: impl FnMut() -> bool,
+    mut stands_by: impl FnMut(),
+) -> Option<Lead> {
     let mut said = String::new();
     let mut say = |text: String| {
         if text != said {
@@ -86,6 +91,7 @@ pub fn campaign(seat: &Seat, mut is_told_to_end: impl FnMut() -> bool) -> Option
             Ok(Attempt::Again) => {}
             Ok(Attempt::Other(leader, revision)) => {
                 say(format!("the controller of {} leads; this one stands by", leader.name));
+                stands_by();
                 let key = seat.book.names().key(Key::GridLeader);
                 let watch = seat.book.client().watch(Keys::one(key), revision + 1);
                 while !is_told_to_end() && !is_ended(&watch) {}

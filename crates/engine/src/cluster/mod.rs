@@ -2,9 +2,10 @@
 //! file a grid is one machine's, and nothing here is used.
 //!
 //! Each node has a folder ROOT of its own, for its relay, its agent and its controller, if it has one. What they share lies in
-//! etcd: which controller leads ([`leader`]), and the journal ([`journal`]).
+//! etcd: which controller leads ([`leader`]), and the journal ([`journal`]), which those that stand by read ahead ([`follower`]).
 
 pub mod controllers;
+pub mod follower;
 pub mod journal;
 pub mod leader;
 pub mod places;

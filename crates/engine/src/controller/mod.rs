@@ -39,6 +39,7 @@ use crate::controller::using::Uses;
 use crate::controller::watch::Watches;
 use crate::engine::Engine;
 use crate::journal::Journal;
+use crate::journal::replay::Replay;
 use crate::journal::reserve::Reserve;
 use crate::notify::jobs::Notifier;
 use crate::protocol::flow::FlowAnswer;
@@ -113,8 +114,21 @@ impl<S: Store> Controller<S> {
     /// # Errors
     /// If the journal cannot be read or written.
     pub fn open(store: S, config: Config, clock: Arc<dyn Clock>) -> Result<Controller<S>> {
+        Controller::open_after(store, None, config, clock)
+    }
+
+    /// As [`Controller::open`], where the journal was read ahead.
+    ///
+    /// # Errors
+    /// As [`Controller::open`].
+    pub fn open_after(
+        store: S,
+        ahead: Option<Replay>,
+        config: Config,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Controller<S>> {
         let time = Steady::new(clock);
-        let (journal, grid) = Journal::open(store, time.look().now)?;
+        let (journal, grid) = Journal::open_after(store, ahead, time.look().now)?;
         Controller::begin(Box::new(grid), journal, config, time)
     }
 

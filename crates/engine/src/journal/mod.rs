@@ -10,6 +10,7 @@
 //! back. Memory: one batch, and what a snapshot writes while it is written; at start, three pages of what is read.
 
 mod pages;
+pub mod replay;
 pub mod reserve;
 mod snapshot;
 pub mod usage;
@@ -17,11 +18,12 @@ pub mod usage;
 use anyhow::{Context as _, Result, bail};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::config::General;
-use forebay_grid::journal::{JournalError, Record};
+use forebay_grid::journal::Record;
 use forebay_grid::vocabulary::{Attempt, Moment, Target, TaskId};
 use forebay_grid::{Effect, Grid, Ledger};
 use forebay_store::{Batch, Store, StoreError};
 
+use crate::journal::replay::{Caught, Replay};
 use crate::journal::snapshot::Snapshot;
 use crate::journal::usage::Accounts;
 use crate::protocol::Start;
@@ -109,22 +111,19 @@ impl<S: Store> Journal<S> {
     /// # Errors
     /// If the store cannot be read, is of another format, or the journal is damaged.
     pub fn open(store: S, now: Moment) -> Result<(Journal<S>, Grid)> {
+        Journal::open_after(store, None, now)
+    }
+
+    /// As [`Journal::open`], reading only what came after what was read ahead, if that is of use.
+    ///
+    /// # Errors
+    /// As [`Journal::open`].
+    pub fn open_after(store: S, ahead: Option<Replay>, now: Moment) -> Result<(Journal<S>, Grid)> {
         check_format(&store)?;
-        let (first, mut ledger, mut snapshot) = Snapshot::read(&store)?;
-        let (mut next, mut bytes_read, mut number) = (first, 0, 0);
-        pages::each(&store, batch_key(first), b"k", |key, bytes| {
-            anyhow::ensure!(key == batch_key(next), "batch {next} of the journal is missing");
-            let batch: Vec<Record> =
-                postcard::from_bytes(bytes).with_context(|| format!("journal, batch {next}"))?;
-            snapshot.note(&batch);
-            for record in &batch {
-                number += 1;
-                ledger.apply(record).map_err(|reason| JournalError { number, reason })?;
-            }
-            bytes_read += bytes.len();
-            next += 1;
-            Ok(())
-        })?;
+        let Replay { snapshot, ledger, first, next, bytes, .. } = match ahead {
+            Some(ahead) => continued(&store, ahead)?,
+            None => Replay::read(&store)?,
+        };
         let grid = Grid::restore(ledger, [], now)?;
         let general = &grid.ledger().config().general;
         let accounts =
@@ -141,7 +140,7 @@ impl<S: Store> Journal<S> {
             store,
             next,
             first,
-            bytes: bytes_read,
+            bytes,
             snapshot,
             accounts,
             entries: entries.unwrap_or(0),
@@ -334,6 +333,27 @@ impl<S: Store> Journal<S> {
     pub(crate) fn accounts(&self) -> &Accounts {
         &self.accounts
     }
+}
+
+/// The journal of a store that nobody else writes, from what was read of it ahead.
+fn continued<S: Store>(store: &S, mut ahead: Replay) -> Result<Replay> {
+    let next = ahead.next;
+    match ahead.catch_up(store) {
+        Ok(Caught::Up) => {
+            let (jobs, _) = ahead.size();
+            let batches = ahead.next - next;
+            tracing::info!(jobs, batches, "the journal was read ahead; the rest was read now");
+            return Ok(ahead);
+        }
+        Ok(Caught::Changed) => {
+            tracing::info!("the journal has changed since it was read ahead: it is read again");
+        }
+        Err(error) => {
+            tracing::info!("what was read ahead of the journal is not used: {error:#}");
+        }
+    }
+    drop(ahead);
+    Replay::read(store)
 }
 
 /// What need not be done now is no error for want of space.

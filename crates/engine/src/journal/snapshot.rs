@@ -19,7 +19,7 @@ use forebay_grid::journal::{Change, Record};
 use forebay_grid::snapshot::Touched;
 use forebay_grid::vocabulary::JobId;
 use forebay_grid::{Job, Ledger};
-use forebay_store::{Batch, Store};
+use forebay_store::{Batch, Bytes, Store};
 
 use super::pages;
 
@@ -82,14 +82,22 @@ fn each_piece<S: Store>(
     })
 }
 
+/// The head of the snapshot, if there is one. No two snapshots of a journal have the same head, unless they are the same.
+///
+/// # Errors
+/// If the store cannot be read.
+pub(crate) fn head<S: Store>(store: &S) -> Result<Option<Bytes>> {
+    Ok(store.get(HEAD)?)
+}
+
 impl Snapshot {
-    /// Reads the snapshot, and the number of the first batch that it does not hold.
+    /// Reads the snapshot that has this head, and the number of the first batch that it does not hold.
     ///
     /// # Errors
     /// If the store cannot be read, or the snapshot is damaged.
-    pub fn read<S: Store>(store: &S) -> Result<(u64, Ledger, Snapshot)> {
+    pub fn read<S: Store>(store: &S, head: Option<&[u8]>) -> Result<(u64, Ledger, Snapshot)> {
         let mut snapshot = Snapshot::default();
-        let Some(head) = store.get(HEAD)? else { return Ok((0, Ledger::default(), snapshot)) };
+        let Some(head) = head else { return Ok((0, Ledger::default(), snapshot)) };
         let (number, head) =
             head.split_first_chunk().context("the head of the grid's snapshot is too short")?;
         let mut ledger: Ledger =

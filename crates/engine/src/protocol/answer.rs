@@ -6,7 +6,9 @@ use forebay_grid::flow::FlowId;
 use forebay_grid::grid::Explanation;
 use forebay_grid::spec::Usage;
 use forebay_grid::vocabulary::{HostName, JobId, Target, TaskId};
-use serde::{Deserialize, Serialize};
+use serde::de::IntoDeserializer as _;
+use serde::de::value::StrDeserializer;
+use serde::{Deserialize, Deserializer, Serialize};
 
 #[cfg(doc)]
 use super::Ask;
@@ -127,7 +129,8 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{reason}")]
 pub struct Refusal {
-    /// What kind of reason it is, for programs.
+    /// What kind of reason it is, for programs. A kind that only later versions know is read as [`RefusalKind::Failed`].
+    #[serde(deserialize_with = "kind_or_failed")]
     pub kind: RefusalKind,
     /// The reason, for people.
     pub reason: String,
@@ -161,6 +164,12 @@ pub enum RefusalKind {
     NotUnderstood,
     /// It failed.
     Failed,
+}
+
+fn kind_or_failed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RefusalKind, D::Error> {
+    let word = String::deserialize(deserializer)?;
+    let known: StrDeserializer<'_, serde::de::value::Error> = word.as_str().into_deserializer();
+    Ok(RefusalKind::deserialize(known).unwrap_or(RefusalKind::Failed))
 }
 
 impl Refusal {

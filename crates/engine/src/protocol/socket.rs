@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::protocol::budget::{FREE_BYTES, Share};
 
@@ -123,13 +124,33 @@ impl Reader {
 
     /// The next value; none at the end.
     pub fn read<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
+        let Some(line) = self.line()? else { return Ok(None) };
+        serde_json::from_slice(&line).context("not understood").map(Some)
+    }
+
+    /// The next value, from a peer that may be of a later version: a line that is JSON and not such a value is no error of the
+    /// connection.
+    pub(crate) fn read_or_unknown<T: DeserializeOwned>(
+        &mut self,
+    ) -> Result<Option<Result<T, Unknown>>> {
+        let Some(line) = self.line()? else { return Ok(None) };
+        let error = match serde_json::from_slice(&line) {
+            Ok(value) => return Ok(Some(Ok(value))),
+            Err(error) => error,
+        };
+        let value = serde_json::from_slice(&line).context("not understood")?;
+        Ok(Some(Err(Unknown { value, reason: error.to_string() })))
+    }
+
+    /// The next line; none at the end.
+    fn line(&mut self) -> Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         let mut room = FREE_BYTES.min(self.line_max);
         loop {
             let length = self.stream.by_ref().take(room).read_until(b'\n', &mut line)? as u64;
             self.length = line.len() as u64;
             if line.last() == Some(&b'\n') {
-                break;
+                return Ok(Some(line));
             }
             if self.length == 0 {
                 return Ok(None);
@@ -143,8 +164,16 @@ impl Reader {
                 share.grow_to(self.length + room)?;
             }
         }
-        serde_json::from_slice(&line).context("not understood").map(Some)
     }
+}
+
+/// A line that is JSON, but not what its reader understands.
+#[derive(Clone, Debug)]
+pub(crate) struct Unknown {
+    /// The line.
+    pub value: Value,
+    /// Why it was not understood.
+    pub reason: String,
 }
 
 /// The longest message of [`write_framed`].

@@ -44,7 +44,7 @@ use crate::protocol::{Answer, RefusalKind as Kind};
 use crate::server::connections::Connections;
 use crate::terminal::far::ClientWanted;
 use crate::trust;
-use lookout::Lookout;
+use lookout::{Leader, Lookout};
 
 /// How long a connection waits for a controller that leads: longer than a leader's lease and the start of the next one.
 const LEADER_WAIT: Duration = Duration::from_secs(30);
@@ -101,7 +101,7 @@ pub fn serve(home: &GridHome) -> Result<()> {
     unsafe { libc::umask(0o077) };
     let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for calls to etcd")?;
     let tunnels = Tunnels::open(&cluster.node_home()?, &runtime, Arc::new(SystemClock))?;
-    let lookout = Lookout::new(tunnels.book())?;
+    let lookout = Lookout::new(&tunnels, home)?;
     let relay = Arc::new(Relay {
         home: home.clone(),
         port: cluster.port,
@@ -215,7 +215,7 @@ impl Relay {
             let reason = match self.lookout.leader() {
                 None => "no controller of the grid leads: forebay up ROOT --cluster NAME --controller starts one on a node"
                     .to_owned(),
-                Some((leader, term)) => {
+                Some(Leader { record: leader, term, .. }) => {
                     match self.tunnels.dial(leader.node, self.port, wanted) {
                         Ok(tunnel) => return Ok((tunnel, term)),
                         Err(forebay_node::Error::Refused(refusal)) if !refusal.may_pass() => {

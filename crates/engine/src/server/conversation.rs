@@ -18,7 +18,7 @@ use crate::controller::Input;
 use crate::protocol::budget::{AWAITED_BYTES_MAX, Share};
 use crate::protocol::caller::{Numbers, Relayed};
 use crate::protocol::flow::FlowAsk;
-use crate::protocol::socket::{self, Reader};
+use crate::protocol::socket::{self, Reader, Unknown};
 use crate::protocol::{Answer, Ask, Order, Refusal, RefusalKind, Report};
 use crate::server::connections::Connections;
 use crate::trust::{check_peer, is_trusted};
@@ -304,10 +304,20 @@ fn converse_with_agent(
         // The reading side shall notice as well.
         let _ = stream.shutdown(std::net::Shutdown::Both);
     })?;
+    let mut said = String::new();
     let result = loop {
-        match reader.read::<Report>() {
+        match reader.read_or_unknown::<Report>() {
             Ok(None) => break Ok(()),
-            Ok(Some(report)) => {
+            // What it would have said is said again when it joins a controller that understands it.
+            Ok(Some(Err(Unknown { reason, .. }))) if reason == said => {}
+            Ok(Some(Err(Unknown { reason, .. }))) => {
+                tracing::error!(
+                    "a report of host {host} is passed over, as its agent is probably newer than this controller; install the same \
+                     version of Forebay on all hosts: {reason}"
+                );
+                said = reason;
+            }
+            Ok(Some(Ok(report))) => {
                 let host = host.clone();
                 inputs.send(Input::Report { host, connection, report }).ok().with_context(ends)?;
             }

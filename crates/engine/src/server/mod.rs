@@ -24,18 +24,21 @@ use forebay_grid::config::Config;
 use forebay_metrics::{Listen, Server};
 use forebay_process::user::is_root;
 use forebay_store::redb::{RedbOptions, RedbStore};
+use forebay_store::slate::SlateStores;
 use forebay_store::{Store, StoreError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::causes::chain;
 use crate::cluster::controllers::Presence;
+use crate::cluster::follower::Follower;
 use crate::cluster::leader::{self, Lead};
 use crate::cluster::places::Places;
 use crate::cluster::{self, Cluster, Seat};
 use crate::controller::{Controller, Input};
 use crate::files::claim_soon;
 use crate::home::{Begin, GridHome};
+use crate::journal::replay::Replay;
 use crate::journal::reserve::Reserve;
 use crate::protocol::Answer;
 use crate::protocol::budget::Budget;
@@ -132,16 +135,24 @@ impl Front {
         self.obey(signals)?;
         let _presence = Presence::begin(&seat)?;
         let is_told_to_end = || taken.try_iter().any(|input| matches!(input, Input::Stop));
-        let Some(lead) = leader::campaign(&seat, is_told_to_end) else { return Ok(()) };
-        let served = self.serve_as(&seat, &lead, begin, taken);
+        let stores = cluster::journal::stores(&seat)?;
+        let mut follower = None;
+        let stands_by = || {
+            // Without it everything is read when this controller leads.
+            follower = follower.take().or_else(|| Follower::begin(Arc::clone(&stores)).ok());
+        };
+        let lead = leader::campaign(&seat, is_told_to_end, stands_by);
+        let ahead = follower.and_then(Follower::end);
+        let Some(lead) = lead else { return Ok(()) };
+        let served = self.serve_as((&seat, &*stores, ahead), &lead, begin, taken);
         lead.resign();
         served
     }
 
-    /// A controller that leads.
+    /// A controller that leads, with what was read ahead of its journal.
     fn serve_as(
         &self,
-        seat: &Seat,
+        (seat, stores, ahead): (&Seat, &SlateStores, Option<Replay>),
         lead: &Lead,
         begin: Begin,
         taken: &Receiver<Input>,
@@ -157,13 +168,13 @@ impl Front {
                 config.general.lease
             );
         }
-        let journal = cluster::journal::open(seat, lead, begin)?;
-        let mut controller =
-            Controller::open(Arc::clone(&journal.store), config, Arc::new(SystemClock))?;
+        let store = cluster::journal::open(seat, stores, lead, begin)?;
+        let clock = Arc::new(SystemClock);
+        let mut controller = Controller::open_after(Arc::clone(&store), ahead, config, clock)?;
         controller.lead_while(lead.holds());
         let listener = socket::listen(&self.site.home.door(), 0o600)?;
         let served = self.run(controller, taken, (listener, Door::Relay, &self.site.home.door()));
-        if let Err(error) = journal.store.close() {
+        if let Err(error) = store.close() {
             tracing::warn!("the journal was not closed cleanly: {error}");
         }
         served

@@ -21,6 +21,7 @@ pub mod allocation;
 mod beginning;
 mod dialect;
 mod fault;
+mod fullstimer;
 mod job;
 mod orders;
 mod program;
@@ -36,8 +37,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use forebay_base::Usage;
 use forebay_base::time::SystemClock;
+use forebay_base::{Clock as _, Usage};
 use forebay_grid::event::Loss;
 use forebay_grid::spec::{Checkpoint, Exit};
 use forebay_grid::vocabulary::UserName;
@@ -265,6 +266,7 @@ fn begin(
     if let Some(watch) = &task.launch.watch {
         service::check_port(watch).map_err(Fault::Job)?;
     }
+    fullstimer::begin(task, account);
     // Said before: if this process is killed in between, nobody takes the job for one that never started.
     log.say_started().map_err(Fault::Host)?;
     descendants::adopt().map_err(|error| Fault::Host(error.into()))?;
@@ -373,6 +375,9 @@ impl Shim {
         let exceeded = job.group.as_ref().and_then(|group| group.exceeded());
         let exit = exceeded.map_or_else(|| exit_of(&ended), Exit::MemoryLimit);
         let usage = Usage { work_bytes: Some(bytes_below(&task.work)), ..used };
+        if let Ok(account) = self.account_of(&task.launch.user) {
+            fullstimer::end(task, &account, &exit, &usage, SystemClock.now().seconds);
+        }
         if let Some(conversation) = conversation {
             while !conversation.is_over() {
                 // Whoever wants the job to end does not wait for its reader.

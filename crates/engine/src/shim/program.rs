@@ -13,7 +13,7 @@ use forebay_process::user::{Account, is_root};
 
 use super::dialect;
 use super::progress::{Part, Progress};
-use super::{script, wrap};
+use super::{fullstimer, script, wrap};
 use crate::run::Task;
 
 /// Between fork and exec: makes the terminal at standard input that of a new session.
@@ -34,7 +34,7 @@ pub enum Channels {
 }
 
 /// Variables that the grid sets, whatever a job asks for.
-pub const VARIABLES: [&str; 13] = [
+pub const VARIABLES: [&str; 14] = [
     "WORK",
     "UTIL",
     "TMPDIR",
@@ -48,6 +48,7 @@ pub const VARIABLES: [&str; 13] = [
     "FOREBAY_CHECKPOINT",
     "FOREBAY_SERVICE",
     "FOREBAY_PORT",
+    fullstimer::VARIABLE,
 ];
 
 /// The environment: what the grid always gives, what the job brings, and what the grid sets.
@@ -96,6 +97,9 @@ pub fn environment(task: &Task, account: &Account) -> Vec<(String, String)> {
     }
     if launch.spec.checkpoint == Checkpoint::Steps {
         variables.push(("FOREBAY_CHECKPOINT".to_owned(), "1".to_owned()));
+    }
+    if let Some(log) = fullstimer::path(task) {
+        variables.push((fullstimer::VARIABLE.to_owned(), path(&log)));
     }
     if launch.attempt.0 > 1 {
         variables.push(("FOREBAY_RESTART".to_owned(), "1".to_owned()));

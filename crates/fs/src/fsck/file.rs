@@ -16,6 +16,7 @@ use super::report::Report;
 use super::{Damage, NamedDisk, Options, Outcome, Repair, check};
 use crate::error::{FsError, Result};
 use crate::key::{self, Key, Term};
+use crate::partition::fenced::Bound;
 use crate::quota::{Holding, QuotaRecord};
 use crate::record::{
     CopiesRecord, DiskUsage, EntryRecord, FilesetRecord, InodeRecord, Record, Superblock, Usage,
@@ -258,7 +259,7 @@ fn shown(range: &LostRange) -> String {
         Some(Key::Snapshot(number)) => format!("snapshot {number}"),
         Some(Key::Kept(object, _)) => format!("the copy that snapshots keep of object {object}"),
         Some(Key::Copies(object)) => format!("the copies of object {object}"),
-        Some(Key::Superblock | Key::Term | Key::Usage) => "the superblock".to_owned(),
+        Some(Key::Superblock | Key::Term | Key::Usage | Key::Fenced) => "the superblock".to_owned(),
         None => key.map_or_else(
             || "the end".to_owned(),
             |key| format!("{:?}", key.escape_ascii().to_string()),
@@ -343,6 +344,7 @@ impl Judge for Records {
             Some(Key::Superblock) => may_be::<Superblock>(value),
             Some(Key::Fileset(_)) => may_be::<FilesetRecord>(value),
             Some(Key::Usage) => may_be::<Usage>(value),
+            Some(Key::Fenced) => Bound::from_bytes(value).is_some(),
             Some(Key::DiskUsage(_)) => may_be::<DiskUsage>(value),
             Some(Key::Task(_)) => may_be::<TaskRecord>(value),
             Some(Key::Quota(_)) => may_be::<QuotaRecord>(value),

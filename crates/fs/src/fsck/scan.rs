@@ -17,6 +17,7 @@ use crate::acl::{self, Acl};
 use crate::error::{FsError, Result};
 use crate::key::{self, Key, Term};
 use crate::number::RESERVE;
+use crate::partition::fenced::Bound;
 use crate::record::{
     DiskUsage, DiskUse, InodeRecord, Kind, MountState, Record, Superblock, Usage, decode,
 };
@@ -162,6 +163,14 @@ fn filesets(store: &dyn Store, image: &mut Image, ledger: &mut Ledger) -> Result
         }
         Ok(())
     })?;
+    if let Some(bound) = store.get(key::FENCED)?
+        && Bound::from_bytes(&bound).is_none()
+    {
+        let text = "the record of objects that fenced nodes may write".to_owned();
+        let all = Bound::all_below(image.superblock.object_limit).to_bytes();
+        let fix = Fix::Set(key::FENCED.to_vec(), Some(all));
+        ledger.found_with(Damage::Record, text, Tier::Records, fix);
+    }
     if let Some(usage) = store.get(key::USAGE)? {
         image.usage = match read::<Usage>("the usage", &usage)? {
             Read::Fine(usage) => Some(usage),
@@ -295,6 +304,7 @@ fn xattrs(store: &dyn Store, image: &mut Image, ledger: &mut Ledger) -> Result<(
 fn unknown_keys(store: &dyn Store, ledger: &mut Ledger) -> Result<()> {
     let last = vec![u8::MAX; 64];
     let known = [
+        key::FENCED.to_vec(),
         vec![key::COPIES],
         vec![key::ENTRY],
         vec![key::FILESET],
@@ -314,7 +324,7 @@ fn unknown_keys(store: &dyn Store, ledger: &mut Ledger) -> Result<()> {
     for prefix in known {
         gap(store, &from, &prefix, ledger)?;
         from = key::prefix_range(&prefix).1;
-        if [key::SUPERBLOCK, key::TERM, key::USAGE].contains(&prefix.as_slice()) {
+        if [key::FENCED, key::SUPERBLOCK, key::TERM, key::USAGE].contains(&prefix.as_slice()) {
             let mut after = prefix.clone();
             after.push(0);
             gap(store, &after, &from, ledger)?;

@@ -47,7 +47,8 @@ pub trait Cluster: Send + Sync {
     /// Who owns a fileset now. Where that changes, [`Namespace::owner_changed`] is to be called.
     fn owner_of(&self, fileset: FilesetId) -> Whose;
 
-    /// A disk that this node does not have, by way of the node that has it; `None` if nobody has it.
+    /// A disk that this node does not have, by way of the node that has it, or, of one that all nodes reach, opened here; `None`
+    /// if nobody has it.
     fn disk(&self, record: &DiskRecord) -> Option<Arc<dyn Disk>>;
 
     /// Uuids of the disks that a node has.
@@ -161,6 +162,8 @@ pub(super) struct Membership {
     pub(super) traffic: Mutex<BTreeMap<NodeId, Arc<Traffic>>>,
     /// Counts that other nodes have requested.
     pub(super) censuses: Censuses,
+    /// The probe of a shared disk in which this node takes part.
+    pub(super) probing: super::shared_disks::Probing,
 }
 
 impl Membership {
@@ -180,6 +183,7 @@ impl Membership {
             knows_disks: AtomicBool::new(true),
             traffic: Mutex::default(),
             censuses: Censuses::default(),
+            probing: Mutex::default(),
         }
     }
 

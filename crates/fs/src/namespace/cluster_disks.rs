@@ -38,6 +38,11 @@ fn rank(used: DiskUse) -> u8 {
     }
 }
 
+/// Whether a disk is one that all nodes are to reach themselves.
+fn is_shared(new: &NewDisk) -> bool {
+    DiskRecord::new(DiskId(0), &new.uuid, &new.location).shared_directory().is_some()
+}
+
 /// An answer that does not fit what was ordered.
 fn senseless<T>(answer: &DiskAnswer) -> Result<T> {
     Err(FsError::Io(format!("the owner of the root fileset sent an unexpected answer: {answer:?}")))
@@ -92,6 +97,12 @@ impl Namespace {
             DiskOrder::LookAtPolicy(policy) => {
                 return self.look_at_own(&policy).map(DiskAnswer::Policy);
             }
+            DiskOrder::IsMapped(at) => {
+                return Ok(DiskAnswer::IsMapped(self.shared.objects.is_mapped_here(at)));
+            }
+            DiskOrder::Probe(turn) => {
+                return self.take_turn_in_probe(&turn).map(|()| DiskAnswer::Done);
+            }
             _ => {}
         }
         self.root()?;
@@ -110,6 +121,7 @@ impl Namespace {
                 return self.give_up_disk(&disk, most).map(DiskAnswer::Lost);
             }
             DiskOrder::SetPool { fileset, pool } => self.set_fileset_pool(&fileset, &pool)?,
+            DiskOrder::Rebalance { pool } => return self.rebalance(&pool).map(DiskAnswer::Begun),
             DiskOrder::RunPolicy(policy) => return self.run_policy(&policy).map(DiskAnswer::Begun),
             DiskOrder::Tasks => return Ok(DiskAnswer::Tasks(self.tasks_told())),
             DiskOrder::ChangeTask(number, change) => match change {
@@ -118,9 +130,11 @@ impl Namespace {
                 TaskChange::Speed(speed) => self.set_task_speed(number, speed)?,
                 TaskChange::Cancel => self.cancel_task(number)?,
             },
-            DiskOrder::Count | DiskOrder::FilesOn { .. } | DiskOrder::LookAtPolicy(_) => {
-                return Err(FsError::Invalid);
-            }
+            DiskOrder::Count
+            | DiskOrder::FilesOn { .. }
+            | DiskOrder::LookAtPolicy(_)
+            | DiskOrder::IsMapped(_)
+            | DiskOrder::Probe(_) => return Err(FsError::Invalid),
         }
         Ok(DiskAnswer::Done)
     }
@@ -224,8 +238,12 @@ impl Namespace {
     /// Brings a disk of this node while the file system is mounted.
     pub(super) fn bring_disk(&self, new: &NewDisk, disk: Arc<dyn Disk>) -> Result<()> {
         let Some(membership) = &self.cluster else { return Err(FsError::Invalid) };
-        // Before anybody hears of it: whoever does must find its node.
-        membership.cluster().bring_disk(new, &disk).map_err(FsError::Refused)?;
+        if is_shared(new) {
+            self.probe_shared(new, &*disk)?;
+        } else {
+            // Before anybody hears of it: whoever does must find its node.
+            membership.cluster().bring_disk(new, &disk).map_err(FsError::Refused)?;
+        }
         membership.coming.lock().insert(new.uuid.clone(), disk);
         let ordered = self.order_at_root(&DiskOrder::Add(new.clone()));
         let added = ordered.and_then(|answer| match answer {
@@ -241,8 +259,10 @@ impl Namespace {
                 self.forget_own(&new.uuid);
                 let (uuid, location) = (new.uuid.as_str(), new.location.as_str());
                 let record = DiskRecord::new(DiskId(0), uuid, location);
-                membership.cluster().let_disk_go(&record);
-                self.forget_at_cluster(&record);
+                if !is_shared(new) {
+                    membership.cluster().let_disk_go(&record);
+                    self.forget_at_cluster(&record);
+                }
                 Err(error)
             }
         }
@@ -414,7 +434,7 @@ impl Namespace {
         }
         let cluster = self.cluster.as_ref();
         let own = cluster.and_then(|membership| membership.coming.lock().remove(&record.uuid));
-        let is_near = own.is_some();
+        let is_given = own.is_some();
         let found = match (own, cluster) {
             (Some(own), _) => own,
             (None, Some(membership)) => self.reached_by_its_node(membership, record),
@@ -422,8 +442,9 @@ impl Namespace {
         };
         let pool = pool_of(&self.shared.objects.pools, record);
         let node = cluster.and_then(|membership| membership.cluster().node_of(&record.uuid));
+        let is_near = is_given || super::shared_disks::reaches_itself(record, &*found);
         let disk = FsDisk::new(record, found, is_near, pool).of_node(node.map(|(node, _)| node));
-        if is_near {
+        if disk.keeps_reserve() {
             disk.space.begin_reserve(&*disk.disk, self.shared.settings.disk_reserve.0);
         }
         self.shared.objects.add_disk(disk);
@@ -484,6 +505,7 @@ impl Namespace {
                 status.location.clone_from(&record.location);
             }
             status.node = membership.cluster().node_of(&status.uuid).map(|(_, name)| name);
+            status.is_shared = disk.is_shared;
             let reached = disk.disk.capacity();
             status.problem = reached.err().map(|error| error.to_string());
             status.advice.extend(problems.iter().map(|why| {

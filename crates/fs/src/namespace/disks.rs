@@ -78,6 +78,9 @@ impl Namespace {
     /// Whether a disk lies at a place that somebody names; in a cluster NODE:DIRECTORY, or a directory of this node.
     fn lies_at(&self, disk: &DiskRecord, which: &str) -> bool {
         let Some(membership) = &self.cluster else { return disk.location == which };
+        if disk.shared_directory().is_some() {
+            return which == disk.location || disk.shared_directory() == Some(which);
+        }
         if which == disk.location {
             return self.shared.objects.is_near(disk.id);
         }
@@ -157,6 +160,10 @@ impl Namespace {
         }
         if self.cluster.is_some() {
             return self.bring_disk(new, disk);
+        }
+        if DiskRecord::new(DiskId(0), &new.uuid, &new.location).shared_directory().is_some() {
+            // It says why not.
+            return self.probe_shared(new, &*disk);
         }
         let _one_at_a_time = self.fileset_changes.lock();
         self.check_mixture(&new.pool, disk.is_archive(), None)?;
@@ -324,14 +331,11 @@ impl Namespace {
     /// Evens out the fill of a pool; returns the number of the task.
     ///
     /// # Errors
-    /// [`FsError::Refused`] in a cluster, or if the pool has fewer than two disks; what the store says.
+    /// [`FsError::Refused`] if the pool has fewer than two disks; what the store says.
     pub fn rebalance(&self, pool: &str) -> Result<u64> {
-        if self.cluster.is_some() {
-            return Err(FsError::Refused(
-                "`forebay disk rebalance` is not available in a cluster: new files lie with the node that writes them, so its \
-                 disks fill with its work; move old files to another pool with `forebay policy`, or drain a disk"
-                    .to_owned(),
-            ));
+        let order = DiskOrder::Rebalance { pool: pool.to_owned() };
+        if let Some(answer) = self.order_at_root(&order)? {
+            return answer.begun();
         }
         let _one_at_a_time = self.fileset_changes.lock();
         let is_in = |disk: &&DiskRecord| disk.pool == pool && disk.used == DiskUse::Normal;

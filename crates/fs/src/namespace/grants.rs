@@ -183,7 +183,10 @@ impl Namespace {
 
     /// A client was dropped: it makes no more objects for filesets of this node.
     pub(crate) fn end_numbers_of(&self, client: ClientId) {
-        self.partitions().iter().for_each(|partition| partition.numbers_lost(client));
+        for partition in self.partitions() {
+            partition.numbers_lost(client);
+            partition.fence_mapper(client);
+        }
     }
 
     /// What other nodes may cache of the filesets of this one, and what was recalled.

@@ -36,12 +36,14 @@ impl Namespace {
         }
     }
 
-    /// The disks of another node, as far as they are known here.
+    /// The disks that another node reaches itself, as far as they are known here.
     pub(crate) fn disks_of(&self, node: NodeId) -> Vec<DiskId> {
         let Some(membership) = &self.cluster else { return Vec::new() };
         let theirs = membership.cluster().disks_of(node);
         let all = self.shared.objects.disks.all();
-        all.filter(|disk| theirs.contains(&disk.uuid)).map(|disk| disk.id).collect()
+        all.filter(|disk| disk.is_shared || theirs.contains(&disk.uuid))
+            .map(|disk| disk.id)
+            .collect()
     }
 
     /// Whether a handle is still one: it is stale once its fileset has lost changes, or its owner has dropped this node.

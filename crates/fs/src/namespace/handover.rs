@@ -65,9 +65,14 @@ impl Namespace {
     ) -> Result<()> {
         let id = partition.number();
         self.let_names_lapse(partition);
+        if let Err(error) = self.do_ahead(partition) {
+            self.stay(partition);
+            return Err(error);
+        }
         // While reads are still answered: other nodes may need them to give back what they cache.
         let granting = partition.granting();
         granting.iter().for_each(|granting| granting.settle());
+        let begun = self.instant();
         partition.gate().wait();
         self.shared.owners.drain();
         if let Err(error) = self.make_ready(partition, how) {
@@ -86,7 +91,8 @@ impl Namespace {
             HandOver::Abandon => open_files.lose(),
         }
         let closed = self.part_with(partition, FsError::Moved);
-        tracing::info!(fileset = %id, "handed over");
+        let waited_ms = self.since(begun).as_millis();
+        tracing::info!(fileset = %id, waited_ms, "handed over");
         closed
     }
 
@@ -95,6 +101,15 @@ impl Namespace {
         partition.gate().open();
         partition.lapse_names(false);
         partition.granting().iter().for_each(|granting| granting.resume());
+    }
+
+    /// Does most of what [`Namespace::make_ready`] does, while requests are still answered: only what comes after it is left to
+    /// be done while they wait. An error counts: a disk tells once that it has lost bytes.
+    fn do_ahead(&self, partition: &Partition) -> Result<()> {
+        partition.commit()?;
+        partition.sweep()?;
+        self.shared.objects.finish_reclaim();
+        self.shared.objects.sync_disks()
     }
 
     /// Brings everything to where the next owner finds it.

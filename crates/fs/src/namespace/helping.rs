@@ -42,13 +42,22 @@ fn is_same(task: &Task, order: &HelpOrder) -> bool {
     at_work.record.begun == order.begun && at_work.record.work == order.work
 }
 
+/// Whether a node works on a task while the others wait: what each may move depends on the fill of disks, which the one before
+/// has changed.
+fn is_its_turn(order: &HelpOrder, report: &HelpReport) -> bool {
+    let work = Work::from(order.work.clone());
+    order.goes_on && work.goes_by_turns() && report.left.iter().any(|(_, left)| *left > 0)
+}
+
 /// At the root's owner.
 impl Namespace {
     fn order_for(&self, task: &Task, goes_on: bool) -> HelpOrder {
         let record = task.at_work.lock().record.clone();
         let speed = record.speed.unwrap_or(self.shared.settings.task_speed.0);
         let goes_on = goes_on && record.state == TaskState::Running;
-        HelpOrder { work: record.work, begun: record.begun, speed, goes_on }
+        let decided = task.decided.lock().clone();
+        let work = decided.map_or(record.work, StoredWork::Policy);
+        HelpOrder { work, begun: record.begun, speed, goes_on }
     }
 
     /// Has the owners of the other filesets take part in a task; returns what they say.
@@ -93,10 +102,15 @@ impl Namespace {
         let mut left: BTreeMap<FilesetId, u64> = own.iter().map(|own| (own.id, 0)).collect();
         for (node, channel) in membership.cluster().members() {
             match ask_node(&*channel, Request::Help(order.clone())) {
+                Ok(Answer::Helped(report)) if is_its_turn(order, &report) => {
+                    progress.add(&report.progress);
+                    reports.left = report.left.iter().map(|(_, left)| left).sum();
+                    let note = report.note.unwrap_or_else(|| "it moves its files now".to_owned());
+                    reports.waits = Some(format!("node {node}: {note}"));
+                    return (reports, progress);
+                }
                 Ok(Answer::Helped(report)) => {
-                    progress.files += report.progress.files;
-                    progress.bytes += report.progress.bytes;
-                    progress.worked_ms += report.progress.worked_ms;
+                    progress.add(&report.progress);
                     left.extend(report.left);
                     let note = report.note.map(|note| format!("node {node}: {note}"));
                     let open = report.has_open.then(|| format!("node {node} has files of it open"));
@@ -280,7 +294,8 @@ impl Namespace {
                     })
                 }
                 Work::Policy { policy } => self.carry_out_own(task, policy),
-                Work::Rebalance { .. } | Work::Scrub { .. } => Ok(Turn::Done),
+                Work::Rebalance { pool } => self.even_out_own(task, pool),
+                Work::Scrub { .. } => Ok(Turn::Done),
             };
             let mut at_work = task.at_work.lock();
             at_work.note = match turn {

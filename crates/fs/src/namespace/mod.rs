@@ -36,6 +36,7 @@ pub(crate) mod quota;
 mod recalls;
 mod report;
 mod rest;
+pub(crate) mod shared_disks;
 mod snapshots;
 mod tasks;
 mod whole;
@@ -155,13 +156,14 @@ fn find_disks(
     let mut by_uuid: HashMap<String, Arc<dyn Disk>> = given.into_iter().collect();
     let found = |record: &DiskRecord| {
         let own = by_uuid.remove(&record.uuid);
-        let is_near = own.is_some() || cluster.is_none();
+        let is_given = own.is_some() || cluster.is_none();
         let disk = own.or_else(|| cluster?.disk(record)).unwrap_or_else(|| {
             let why =
                 if record.is_expected() { "it was not given" } else { "it was given up as lost" };
             Arc::new(AbsentDisk::new(&record.uuid, &record.location, why))
         });
         let about = disk.describe();
+        let is_near = is_given || shared_disks::reaches_itself(record, &*disk);
         if about.kind == absent::KIND && record.is_expected() {
             let why = about.advice.first().map_or("", String::as_str);
             tracing::error!(uuid = record.uuid, why, "a disk is not there");

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_base::{DiskId, Ino};
+use forebay_base::{DiskId, FilesetId, Ino};
 
 use super::Namespace;
 use super::tasks::{Task, Turn};
@@ -120,7 +120,34 @@ impl Namespace {
         self.paths_of(&[ino]).remove(&ino).unwrap_or_else(|| format!("inode {ino}"))
     }
 
-    /// One turn of evening out the fill of a pool.
+    /// One turn of evening out the fill of a pool: in a cluster each node does so with the files of its filesets, one node after
+    /// the other.
+    pub(super) fn rebalance_by_turns(&self, task: &Task, pool: &str) -> Result<Turn> {
+        if self.cluster.is_none() {
+            return self.even_out(task, pool);
+        }
+        let own = self.even_out_own(task, pool)?;
+        if own != Turn::Done {
+            return Ok(own);
+        }
+        let others = self.ask_helpers(task);
+        Ok(others.waits.map_or(Turn::Done, Turn::Waits))
+    }
+
+    /// As [`Namespace::even_out`], unless this task has been through all filesets of this node.
+    pub(super) fn even_out_own(&self, task: &Task, pool: &str) -> Result<Turn> {
+        let own: Vec<FilesetId> = self.filesets_here().iter().map(|fileset| fileset.id).collect();
+        if own.iter().all(|id| task.been_through.lock().contains(id)) {
+            return Ok(Turn::Done);
+        }
+        let turn = self.even_out(task, pool)?;
+        if turn == Turn::Done {
+            task.been_through.lock().extend(own);
+        }
+        Ok(turn)
+    }
+
+    /// One turn of evening out the fill of a pool, with the files of this node's filesets.
     pub(super) fn even_out(&self, task: &Task, name: &str) -> Result<Turn> {
         self.open_all()?;
         self.commit()?;
@@ -130,7 +157,11 @@ impl Namespace {
             if disk.pool() != pool || !disk.takes_new() {
                 continue;
             }
-            let capacity = self.shared.objects.observe(disk.id, disk.disk.capacity())?;
+            let capacity = match self.shared.objects.observe(disk.id, disk.disk.capacity()) {
+                // Its node does not answer: nothing goes there.
+                Err(_) if self.cluster.is_some() => continue,
+                capacity => capacity?,
+            };
             fills.push(Fill {
                 disk: disk.id,
                 total_bytes: capacity.total_bytes,
@@ -265,6 +296,10 @@ impl Namespace {
             Err(outcome) => return Ok(outcome),
         };
         drop(route);
+        if self.is_mapped_elsewhere(resting.place()) {
+            partition.give_up_move(&resting);
+            return Ok(Moved::InUse);
+        }
         let is_archived = |disk: &FsDisk| disk.is_archive() && (course.suits)(disk);
         let into_archive = self.shared.objects.disks.all().any(is_archived);
         if into_archive && partition.is_pinned(ino)? {

@@ -154,7 +154,7 @@ impl Namespace {
         {
             return Ok(false);
         }
-        let near = self.disk_status_of(|disk| disk.is_near);
+        let near = self.disk_status_of(|disk| disk.is_near && !disk.is_shared);
         let takes_new = |disk: &DiskStatus| suits(&disk.kind) && disk.used == DiskUse::Normal;
         let suitable = near.into_iter().filter(takes_new);
         let Some(disk) = suitable.max_by_key(|disk| disk.available_bytes) else {

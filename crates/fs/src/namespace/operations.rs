@@ -536,6 +536,7 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Io`], [`FsError::NoSpace`]: nothing is promised then.
     pub fn sync_file(&self, ino: Ino, what: Sync) -> Result<()> {
+        self.sync_shared_object(ino, what)?;
         self.at_bytes(ino, |owner| owner.sync_file(ino, what))
     }
 

@@ -113,13 +113,6 @@ impl Namespace {
 
     fn check_policy(&self, policy: &Policy) -> Result<()> {
         if self.cluster.is_some() {
-            if policy.migrate.iter().any(|rule| rule.fill.is_some()) {
-                return Err(FsError::Refused(
-                    "rules with above and until are not available in a cluster: each owner sees its own filesets alone, and \
-                     together they would move too much; use older, larger or smaller instead"
-                        .to_owned(),
-                ));
-            }
             // Others may have added pools.
             self.refresh()?;
         }
@@ -155,7 +148,7 @@ impl Namespace {
         let filling = |disk: &&FsDisk| disk.takes_new() && !disk.is_archive();
         for disk in self.shared.objects.disks.all().filter(filling) {
             let capacity = match self.shared.objects.observe(disk.id, disk.disk.capacity()) {
-                // In a cluster no rule asks for the fill.
+                // Its node does not answer.
                 Err(_) if self.cluster.is_some() => continue,
                 capacity => capacity?,
             };
@@ -185,14 +178,49 @@ impl Namespace {
         if self.cluster.is_none() {
             return self.carry_out_own(task, policy);
         }
-        // The others work meanwhile.
-        self.ask_helpers(task);
-        let own = self.carry_out_own(task, policy)?;
+        if !task.work.goes_by_turns() {
+            // The others work meanwhile.
+            self.ask_helpers(task);
+        }
+        let decided = self.decided(task, policy);
+        let own = self.carry_out_own(task, &decided)?;
         if own != Turn::Done {
             return Ok(own);
         }
         let others = self.ask_helpers(task);
         Ok(others.waits.map_or(Turn::Done, Turn::Waits))
+    }
+
+    /// A policy without the question whether a pool is so full that its rules move files: that was answered when the task
+    /// began.
+    fn decided(&self, task: &Task, policy: &Policy) -> Policy {
+        let mut decided = task.decided.lock();
+        if let (None, true) = (&*decided, task.work.goes_by_turns()) {
+            let mut found = policy.clone();
+            for rule in &mut found.migrate {
+                let Some((above, until)) = rule.fill else { continue };
+                let is_above = self.percent_of(&rule.from) > u128::from(above);
+                rule.fill = Some(if is_above { (until, until) } else { (100, 100) });
+            }
+            *decided = Some(found);
+        }
+        decided.clone().unwrap_or_else(|| policy.clone())
+    }
+
+    /// How full a pool is, in percent.
+    fn percent_of(&self, name: &str) -> u128 {
+        let (mut used, mut total) = (0_u128, 0_u128);
+        let Ok(pool) = self.shared.objects.pools.named(name) else { return 0 };
+        let filling =
+            |disk: &&FsDisk| disk.takes_new() && !disk.is_archive() && disk.pool() == pool;
+        for disk in self.shared.objects.disks.all().filter(filling) {
+            if let Ok(capacity) = disk.disk.capacity() {
+                let taken = capacity.total_bytes.saturating_sub(capacity.available_bytes);
+                used += u128::from(taken);
+                total += u128::from(capacity.total_bytes);
+            }
+        }
+        used * 100 / total.max(1)
     }
 
     /// As [`Namespace::carry_out`], of those filesets of this node that this task has not been through.

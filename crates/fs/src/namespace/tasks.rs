@@ -11,6 +11,7 @@ use super::Namespace;
 use crate::error::{FsError, Result};
 use crate::key::{self, Key};
 use crate::partition::Partition;
+use crate::policy::Policy;
 use crate::record::{DiskUse, decode, encode};
 use crate::recovery::scan_prefix;
 use crate::remote::disk_orders::{DiskAnswer, DiskOrder, TaskChange, TaskTold};
@@ -32,6 +33,9 @@ pub(super) struct Task {
     pub at_work: Mutex<AtWork>,
     /// Filesets that a policy has been through.
     pub been_through: Mutex<BTreeSet<FilesetId>>,
+    /// In a cluster, what the fill of pools was found to ask for when the task began, as a policy: what one owner moves must not
+    /// have the next one believe that the pool was never that full.
+    pub decided: Mutex<Option<Policy>>,
     /// When the root's owner asked for it last, if that is another node.
     pub asked: Mutex<Option<Instant>>,
 }
@@ -49,6 +53,7 @@ impl Task {
                 saved: None,
             }),
             been_through: Mutex::default(),
+            decided: Mutex::default(),
             asked: Mutex::default(),
         }
     }
@@ -459,7 +464,7 @@ impl Namespace {
     fn work_on(&self, task: &Task) -> Result<Turn> {
         match &task.work {
             Work::Drain { disk, to } => self.drain(task, disk, to.as_deref()),
-            Work::Rebalance { pool } => self.even_out(task, pool),
+            Work::Rebalance { pool } => self.rebalance_by_turns(task, pool),
             Work::Policy { policy } => self.carry_out(task, policy),
             Work::Scrub { fileset } => self.scrub_files(task, fileset.as_deref()),
         }

@@ -7,6 +7,7 @@ use forebay_base::{DiskId, NodeId, Timestamp};
 use forebay_disk::Disk;
 use parking_lot::{Mutex, RwLock};
 
+use super::mapped::MaybeMapped;
 use crate::error::{FsError, Result};
 use crate::record::{DEFAULT_POOL, DiskRecord, DiskUse};
 use crate::space::Space;
@@ -20,6 +21,8 @@ pub struct DiskHealth {
     pub last_error: Mutex<Option<(Timestamp, String)>>,
     /// Why the kernel refused to read and write objects of this disk itself, if it ever did.
     pub direct_refusal: Mutex<Option<String>>,
+    /// On a disk that every node reaches itself: its objects that programs of this node may have mapped.
+    pub(super) mapped: Option<MaybeMapped>,
 }
 
 impl DiskHealth {
@@ -113,8 +116,10 @@ pub struct FsDisk {
     pub uuid: String,
     /// The disk itself.
     pub disk: Arc<dyn Disk>,
-    /// It is one of this node: new objects go to such disks, as long as there is one.
+    /// This node reaches it itself: new objects go to such disks, as long as there is one.
     pub is_near: bool,
+    /// All nodes reach it themselves.
+    pub is_shared: bool,
     /// The node that has it, if that is another one.
     pub node: Option<NodeId>,
     /// What went wrong on it. Each open object of the disk refers to it.
@@ -143,14 +148,19 @@ impl FsDisk {
         is_near: bool,
         pool: Pool,
     ) -> FsDisk {
+        let is_shared = record.shared_directory().is_some();
         let found = FsDisk {
             id: record.id,
             uuid: record.uuid.clone(),
             is_archive: disk.is_archive(),
             disk,
             is_near,
+            is_shared,
             node: None,
-            health: Arc::default(),
+            health: Arc::new(DiskHealth {
+                mapped: is_shared.then(MaybeMapped::default),
+                ..DiskHealth::default()
+            }),
             space: Space::default(),
             pool: AtomicU8::new(pool.0),
             used: AtomicU8::new(NORMAL),
@@ -221,6 +231,11 @@ impl FsDisk {
         };
         self.used.store(number, Ordering::SeqCst);
         fence(Ordering::SeqCst);
+    }
+
+    /// Whether space is kept aside on it: where several nodes use it none of them can promise it.
+    pub(crate) fn keeps_reserve(&self) -> bool {
+        self.is_near && !self.is_shared && !self.is_archive
     }
 
     /// Whether its objects are packed elsewhere, and copied here before they are used.

@@ -71,8 +71,24 @@ impl LiveObject {
         self.registration.get().is_some_and(Option::is_some)
     }
 
-    /// Whether somebody else has the object's file open, be it by a mapping.
+    /// Whether somebody else has the object's file open, be it by a mapping. On a disk that all nodes reach: a program of this
+    /// node, by a mapping.
     pub fn is_open_elsewhere(&self) -> bool {
+        match &self.health.mapped {
+            None => self.has_other_users(),
+            Some(mapped) => {
+                let may_be = mapped.holds(self.at.id);
+                let is_mapped = may_be && self.has_other_users();
+                if may_be && !is_mapped {
+                    mapped.forget(self.at.id);
+                }
+                is_mapped
+            }
+        }
+    }
+
+    /// Whether somebody else has the object's file open, be it by a mapping; `true` if its disk cannot tell.
+    pub(crate) fn has_other_users(&self) -> bool {
         let has_file = self.object.file().is_some() || self.object.remote().is_some();
         has_file && self.object.has_other_writers()
     }

@@ -57,7 +57,7 @@ impl Objects {
 
     /// Begins to keep `bytes` aside on each disk.
     pub(crate) fn begin_reserves(&self, bytes: u64) {
-        for disk in self.disks.all().filter(|disk| disk.is_near && !disk.is_archive()) {
+        for disk in self.disks.all().filter(|disk| disk.keeps_reserve()) {
             disk.space.begin_reserve(&*disk.disk, bytes);
         }
     }

@@ -350,6 +350,15 @@ impl Partition {
         self.store_batch([(key::SUPERBLOCK.to_vec(), Some(superblock))].into())
     }
 
+    /// Has the store know which objects may be written by nodes that are none any more, as the owner is about to leave.
+    pub(crate) fn store_fence(&self) -> Result<()> {
+        let Some(bound) = self.fence_to_store() else { return Ok(()) };
+        let _turn = self.turn.turn.lock();
+        self.store_batch([(key::FENCED.to_vec(), Some(bound.to_bytes()))].into())?;
+        self.fence_is_stored(bound);
+        Ok(())
+    }
+
     /// The superblock as it is now.
     pub(crate) fn superblock_now(&self) -> Superblock {
         self.superblock.lock().clone()

@@ -139,6 +139,8 @@ impl Partition {
         issued.retain(|range| range.client != client);
         if issued.len() < before {
             self.shared.objects.leave_behind(self.number);
+            // It may have files open for writing that it has not reported yet.
+            self.fence_all();
         }
     }
 

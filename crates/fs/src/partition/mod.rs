@@ -8,6 +8,7 @@ pub(crate) mod commit;
 pub(crate) mod copies;
 pub mod damage;
 pub(crate) mod entries;
+pub(crate) mod fenced;
 mod idle;
 mod issued;
 mod moving;
@@ -76,6 +77,8 @@ pub struct Partition {
     commit_wanted: AtomicBool,
     ino_numbers: NumberRange,
     object_numbers: NumberRange,
+    /// Objects that nodes may write that are none any more.
+    fenced: fenced::Fenced,
     /// Numbers that other nodes have.
     issued: Mutex<Vec<issued::Issued>>,
     /// Files that are open for writing on the direct path.
@@ -213,13 +216,13 @@ impl Partition {
     }
 
     /// Whether attributes that were just read stay as they are until somebody opens the file, or changes it here. For a while after an
-    /// owner was replaced a node may write a file on a disk of its own without a word, because it had it open before: unless the
+    /// owner was replaced a node may write a file on a disk that it reaches itself without a word, because it had it open before: unless the
     /// file was made since.
     pub(crate) fn knows_writers(&self, ino: Ino) -> bool {
         let is_far = |inode: Arc<Inode>| {
             let state = inode.lock();
             let object = state.file().and_then(|file| file.object);
-            object.is_some_and(|at| !self.shared.objects.is_near(at.disk))
+            object.is_some_and(|at| !self.shared.objects.is_own(at.disk))
         };
         if ino.local() >= self.first_new_ino {
             return true;
@@ -237,14 +240,14 @@ impl Partition {
         })
     }
 
-    /// Where the object of a file lies, if that is a disk of another node on which nodes may reach it themselves.
+    /// Where the object of a file lies, if that is a disk of another node, or of all, on which nodes may reach it themselves.
     pub(crate) fn home_of(&self, ino: Ino) -> Option<ObjectRef> {
         let inode = self.shared.inodes.peek(ino)?;
         let state = inode.lock();
         let file = state.file()?;
         let is_named = file.live.as_ref().is_none_or(|live| live.is_published());
         let at = file.object.filter(|_| is_named && !file.is_cut && self.prefers_direct())?;
-        (!self.shared.objects.is_near(at.disk)).then_some(at)
+        (!self.shared.objects.is_own(at.disk)).then_some(at)
     }
 
     /// Attributes of a file that has the object that a node has made, while that node alone has it open and nobody has looked at

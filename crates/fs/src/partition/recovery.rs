@@ -23,6 +23,7 @@ use crate::inode::{Inode, State};
 use crate::key::{self, Key, Term};
 use crate::number::{NUMBER_MAX, NumberRange, RESERVE};
 use crate::partition::copies::Copies;
+use crate::partition::fenced::Fenced;
 use crate::partition::quota::read_quotas;
 use crate::partition::snapshots::Sharing;
 use crate::partition::{Choices, Partition, Sweep};
@@ -191,6 +192,8 @@ impl Partition {
         let (usage, objects) = read_usage(&*store)?;
         let quotas = read_quotas(&*store)?;
         let sharing = Sharing::read(&*store)?;
+        let fence = store.get(key::FENCED)?;
+        let fenced = Fenced::found(fence.as_deref(), disks, (crashed, before.object_limit))?;
         let copies = Copies::read(&*store, &settings)?;
         let term_before = read_term(&*store)?;
         if term_before.epoch != before.epoch {
@@ -206,7 +209,9 @@ impl Partition {
                 (key::TERM.to_vec(), Some(term.to_bytes())),
                 (key::SUPERBLOCK.to_vec(), Some(encode(&superblock))),
             ]
-            .into(),
+            .into_iter()
+            .chain(fenced.record())
+            .collect(),
         };
         shared.reserve.spend(|| store.commit(&taken_over), is_full)?;
         let granting = shared.cluster.as_ref().map(|cluster| {
@@ -236,6 +241,7 @@ impl Partition {
             commit_wanted: AtomicBool::new(false),
             ino_numbers: NumberRange::new(before.ino_limit, superblock.ino_limit),
             object_numbers: NumberRange::new(before.object_limit, superblock.object_limit),
+            fenced,
             issued: Mutex::default(),
             writers: Mutex::default(),
             directory_moves: Mutex::default(),
@@ -398,7 +404,7 @@ impl Partition {
         writers.into_iter().filter_map(|ino| self.shared.inodes.peek(ino)).any(|inode| {
             let state = inode.lock();
             let live = state.file().and_then(|file| file.live.as_ref());
-            live.is_some_and(|live| live.is_open_elsewhere())
+            live.is_some_and(|live| live.has_other_users())
         })
     }
 
@@ -418,12 +424,14 @@ impl Partition {
         let still_written = self.is_still_written();
         // First of all: whatever hinders the rest, what was done is kept.
         self.commit()?;
+        self.store_fence()?;
         self.sweep()?;
         self.remove_unneeded_copies_of_files()?;
         self.shared.objects.finish_reclaim();
         if self.shared.objects.has_left_behind(self.number) {
-            // Nothing is pending any more: what no record refers to now, belongs to nothing.
-            *self.sweep.lock() = Sweep { done: false, below: u64::MAX };
+            // Nothing is pending any more: what no record refers to now, belongs to nothing. What a later owner makes, should this
+            // process stand still in between, has higher numbers.
+            *self.sweep.lock() = Sweep { done: false, below: self.object_numbers.limit() };
             self.sweep()?;
             if self.sweep.lock().done {
                 self.shared.objects.none_left_behind(self.number);

@@ -50,6 +50,11 @@ pub(crate) struct Resting {
 }
 
 impl Resting {
+    /// Where it lies.
+    pub fn place(&self) -> crate::record::ObjectRef {
+        self.old.at
+    }
+
     /// The object.
     pub fn object(&self) -> forebay_base::ObjectId {
         self.old.at.id
@@ -78,11 +83,11 @@ impl Partition {
         if file.opens.handles > 0 {
             return Ok(Err(Moved::InUse));
         }
-        if file.object.is_some_and(|at| !self.shared.objects.is_near(at.disk))
+        if file.object.is_some_and(|at| !self.shared.objects.is_own(at.disk))
             && ino.local() < self.first_new_ino
             && !self.knows_what_is_open()
         {
-            // The node of the disk may write it for programs that had it open at an earlier owner.
+            // The node of the disk, or any that reaches it, may write it for programs that had it open at an earlier owner.
             return Ok(Err(Moved::InUse));
         }
         let was_open = file.live.is_some();
@@ -163,6 +168,11 @@ impl Partition {
             let (data, end) = self.next_data(old, at, size)?;
             at = data;
             while at < end {
+                if let Some(fetched) = self.fetched_by_target(old, new, (at, end - at))? {
+                    at += fetched;
+                    pace(fetched)?;
+                    continue;
+                }
                 let wanted = usize::try_from((end - at).min(CHUNK)).unwrap_or(buffer.len());
                 let read = old.object.read_at(at, &mut buffer[..wanted]);
                 let read = self.shared.objects.observe(old.at.disk, read)?;
@@ -175,6 +185,27 @@ impl Partition {
             }
         }
         Ok(())
+    }
+
+    /// Has the node of a copy fetch bytes by itself, if the copy lies on another node's disk. How many; none if that node
+    /// cannot, and they are to go by way of this one.
+    fn fetched_by_target(
+        &self,
+        old: &LiveObject,
+        new: &LiveObject,
+        (offset, length): (u64, u64),
+    ) -> Result<Option<u64>> {
+        let from = self.shared.objects.disk(old.at.disk)?;
+        let Some(target) = new.object.remote().filter(|_| !from.is_near && !from.is_archive())
+        else {
+            return Ok(None);
+        };
+        match target.fetch(&from.uuid, old.at.id, offset, length) {
+            Ok(0) => Err(FsError::Io(format!("object {} has become shorter", old.at.id))),
+            Ok(fetched) => Ok(Some(fetched)),
+            // It runs without a mount, does not reach that node, or is of an earlier version.
+            Err(_) => Ok(None),
+        }
     }
 
     /// The next range of an object that holds data, from `at` on.

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// The pool of disks, and of filesets, for which nobody chose another one.
 pub const DEFAULT_POOL: &str = "default";
 
+/// What the location of a disk begins with that lies on storage which all nodes mount, before its directory.
+const SHARED: &str = "shared:";
+
 /// What a disk is used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -28,7 +31,8 @@ pub struct DiskRecord {
     pub id: DiskId,
     /// Its own identity, as written in its label.
     pub uuid: String,
-    /// Where it was when it was added: the path of a directory disk.
+    /// Where it was when it was added: the path of a directory disk, the address of an archive, or the path of a shared disk
+    /// as [`DiskRecord::shared_location`] writes it.
     pub location: String,
     /// Name of its pool.
     pub pool: String,
@@ -50,6 +54,18 @@ impl DiskRecord {
             group: String::new(),
             used: DiskUse::Normal,
         }
+    }
+
+    /// The location of a disk in a directory on storage that all nodes mount under the same path.
+    #[must_use]
+    pub fn shared_location(directory: &str) -> String {
+        format!("{SHARED}{directory}")
+    }
+
+    /// The directory of a disk that every node reaches itself, if it is one.
+    #[must_use]
+    pub fn shared_directory(&self) -> Option<&str> {
+        self.location.strip_prefix(SHARED)
     }
 
     /// Whether it is to be there.

@@ -6,12 +6,13 @@
 use forebay_base::{DiskId, FilesetId, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::namespace::shared_disks::ProbeTurn;
 use crate::namespace::{LostDisk, NewDisk};
 use crate::policy::{Policy, PolicyReport};
-use crate::record::DiskRecord;
+use crate::record::{DiskRecord, ObjectRef};
 use crate::tasks::{Progress, StoredWork, TaskRecord};
 
-/// To the root's owner, but for the last three: each node answers those for its own filesets.
+/// To the root's owner, but for those from [`DiskOrder::FilesOn`] to [`DiskOrder::Probe`]: each node answers them for itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum DiskOrder {
     /// The asking node brings a disk.
@@ -51,6 +52,14 @@ pub(crate) enum DiskOrder {
     Count,
     /// What a policy would do with its files.
     LookAtPolicy(Policy),
+    /// Whether programs of the node may have an object of a shared disk mapped.
+    IsMapped(ObjectRef),
+    /// A turn in finding out whether a shared disk is coherent.
+    Probe(ProbeTurn),
+    /// Even out the fill of a pool.
+    Rebalance {
+        pool: String,
+    },
 }
 
 /// What somebody orders of a task.
@@ -74,6 +83,7 @@ pub(crate) enum DiskAnswer {
     Tasks(Vec<TaskTold>),
     Counts(Vec<(DiskId, u64)>),
     Policy(PolicyReport),
+    IsMapped(bool),
 }
 
 /// A task as the root's owner knows it.

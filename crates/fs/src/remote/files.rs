@@ -131,6 +131,9 @@ impl RemoteOwner {
         let registration = home.filter(|home| *home == Home::Here);
         let registration = registration.and_then(|_| self.near.registration(ino));
         let uncached = registration.is_none();
+        if access.read && access.write && !uncached {
+            self.near.may_be_mapped(ino);
+        }
         Ok(Opened { registration, keep_pages: false, uncached, lineage, home })
     }
 

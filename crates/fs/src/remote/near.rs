@@ -6,6 +6,9 @@
 //! object stays open as long as any handle is, also one that became stale meanwhile: that can still write, and its next
 //! sync fails.
 //!
+//! **On a disk that all nodes reach** it is the same, and no node's word about an object is needed: the owner looks for itself.
+//! What a program syncs, its own node syncs first.
+//!
 //! **On a disk of a third node** they are read there. Writes go by way of the owner, which refuses those of a node that it
 //! has dropped.
 
@@ -13,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use forebay_base::Ino;
+use forebay_disk::Sync;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
@@ -101,6 +105,30 @@ impl NearFiles {
     pub fn registration(&self, ino: Ino) -> Option<u32> {
         let live = self.files.lock().get(&ino)?.live.clone()?;
         live.registration()
+    }
+
+    /// A program of this node has the file open for reading and writing on the direct path.
+    pub fn may_be_mapped(&self, ino: Ino) {
+        if let (Some(live), Some(shared)) = (self.open_object(ino), self.shared()) {
+            shared.objects.may_be_mapped(&live);
+        }
+    }
+
+    /// Makes durable what programs of this node have written to an open object that all nodes reach: the owner's sync covers
+    /// only what is known to the storage.
+    pub fn sync_shared(&self, ino: Ino, what: Sync) -> Result<()> {
+        let (Some(shared), Some(live)) = (self.shared(), self.open_object(ino)) else {
+            return Ok(());
+        };
+        if shared.objects.is_shared(live.at.disk) {
+            shared.objects.sync(&live, what)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn open_object(&self, ino: Ino) -> Option<Arc<LiveObject>> {
+        self.files.lock().get(&ino)?.live.clone()
     }
 
     /// The object of a file that is open in this lineage, for reading, or on a disk of this node.

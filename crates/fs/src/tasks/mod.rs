@@ -43,6 +43,17 @@ pub enum Work {
     },
 }
 
+impl Work {
+    /// Whether what is to be done depends on the fill of disks: in a cluster the nodes do it one after the other.
+    pub(crate) fn goes_by_turns(&self) -> bool {
+        match self {
+            Work::Drain { .. } => false,
+            Work::Rebalance { .. } => true,
+            Work::Policy { policy } => policy.migrate.iter().any(|rule| rule.fill.is_some()),
+        }
+    }
+}
+
 /// How far a task has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -74,6 +85,15 @@ pub struct Progress {
     pub bytes: u64,
     /// Milliseconds that it has worked.
     pub worked_ms: u64,
+}
+
+impl Progress {
+    /// What somebody else has done for it.
+    pub(crate) fn add(&mut self, other: &Progress) {
+        self.files += other.files;
+        self.bytes += other.bytes;
+        self.worked_ms += other.worked_ms;
+    }
 }
 
 /// A task as the store has it.

@@ -40,7 +40,7 @@ fn read(store: &dyn Store) -> Image {
     let mut image = Image::default();
     for (bytes, value) in store.scan(b"", &[0xff; 8], usize::MAX).unwrap() {
         match key::parse(&bytes).expect("every key has a meaning") {
-            Key::Term => {}
+            Key::Term | Key::Fenced => {}
             Key::Superblock => image.superblock = Some(decode("superblock", &value).unwrap()),
             Key::Fileset(id) => {
                 image.filesets.insert(id, decode("fileset", &value).unwrap());

@@ -9,6 +9,8 @@ use forebay_base::channel::{CallError, Channel, Message, Service};
 use forebay_base::time::{StepClock, SystemClock};
 use forebay_base::{ClientId, Clock, DiskId, Epoch, FilesetId, NodeId, Timestamp};
 use forebay_disk::Disk;
+use forebay_disk::absent::AbsentDisk;
+use forebay_disk::directory::{DirectoryDisk, Label};
 use forebay_disk::remote::{DiskService, HANDLES_MAX, Life, Machine, RemoteDisk};
 use forebay_fs::mkfs::{self, Identity};
 use forebay_fs::record::{DiskRecord, Placement};
@@ -55,6 +57,8 @@ pub struct Nodes {
     /// Nodes that the cluster says do not run.
     pub lost: Mutex<HashSet<NodeId>>,
     disks: RwLock<HashMap<String, Kept>>,
+    /// Disks that a node finds where others find a shared one.
+    pub instead_of_shared: Mutex<HashMap<NodeId, Arc<dyn Disk>>>,
     /// The disks of a node by way of it, as in a cluster; otherwise all nodes share the handles of disks, which outlive
     /// their nodes.
     disk_services: RwLock<HashMap<NodeId, Arc<DiskService>>>,
@@ -67,6 +71,8 @@ pub struct Nodes {
     pub disk_calls: AtomicU64,
     /// Bytes of files that were sent.
     pub payload: AtomicU64,
+    /// Those of them that went to a node or came from it as it asked for them.
+    pub payload_of: Mutex<HashMap<NodeId, u64>>,
     /// Recalls that were sent.
     pub recalls: AtomicU64,
     /// Requests of this node are told to have failed, and are carried out later.
@@ -110,12 +116,19 @@ impl Nodes {
     }
 
     /// The others know of a disk of a node.
-    pub fn bring(&self, node: NodeId, uuid: &str, disk: &Arc<dyn Disk>) {
+    pub fn bring(self: &Arc<Self>, node: NodeId, uuid: &str, disk: &Arc<dyn Disk>) {
         self.disks.write().insert(uuid.to_owned(), (node, Arc::clone(disk)));
         let mut services = self.disk_services.write();
         let service =
             services.entry(node).or_insert_with(|| Arc::new(disk_service(Machine(node.0.into()))));
         service.offer(uuid, Arc::clone(disk));
+        let (nodes, from) = (Arc::downgrade(self), ClientId { node, incarnation: 1 });
+        service.reach_others(move |uuid| {
+            let nodes = nodes.upgrade()?;
+            let (to, _) = nodes.disks.read().get(uuid).cloned()?;
+            let way = Loop { nodes, from, to, disks: true };
+            Some(Arc::new(RemoteDisk::new(Arc::new(way), uuid, "there")))
+        });
     }
 
     /// The daemon of a node was started again: it knows nothing of what others have open on its disks.
@@ -234,6 +247,9 @@ impl Cluster for View {
     }
 
     fn disk(&self, record: &DiskRecord) -> Option<Arc<dyn Disk>> {
+        if let Some(directory) = record.shared_directory() {
+            return Some(self.shared_disk(&record.uuid, directory));
+        }
         let (node, disk) = self.nodes.disks.read().get(&record.uuid).cloned()?;
         if !self.nodes.far_disks.load(Ordering::Relaxed) {
             return Some(disk);
@@ -300,6 +316,18 @@ impl Cluster for View {
 }
 
 impl View {
+    /// A disk that all nodes reach, as this one does.
+    fn shared_disk(&self, uuid: &str, directory: &str) -> Arc<dyn Disk> {
+        if let Some(other) = self.nodes.instead_of_shared.lock().get(&self.node) {
+            return Arc::clone(other);
+        }
+        let label = Label { file_system: "whole".to_owned(), disk: uuid.to_owned() };
+        match DirectoryDisk::open_shared(directory, &label, &self.node_name()) {
+            Ok(disk) => Arc::new(disk),
+            Err(error) => Arc::new(AbsentDisk::new(uuid, directory, &error.to_string())),
+        }
+    }
+
     fn way_to(&self, node: NodeId) -> Arc<dyn Channel> {
         let from = ClientId { node: self.node, incarnation: self.incarnation };
         Arc::new(Loop { nodes: Arc::clone(&self.nodes), from, to: node, disks: false })
@@ -325,8 +353,11 @@ impl Loop {
             self.nodes.services.read().get(&self.to).cloned().map(|service| service as _)
         };
         self.nodes.payload.fetch_add(request.payload.len() as u64, Ordering::Relaxed);
+        let sent = request.payload.len();
         let answer = service.ok_or_else(unreachable)?.serve(self.from, request)?;
         self.nodes.payload.fetch_add(answer.payload.len() as u64, Ordering::Relaxed);
+        let bytes = (sent + answer.payload.len()) as u64;
+        *self.nodes.payload_of.lock().entry(self.from.node).or_insert(0) += bytes;
         Ok(answer)
     }
 }

@@ -33,7 +33,7 @@ impl WholeStores {
         match key::parse(key)? {
             Key::Inode(ino) | Key::Entry(ino, _) | Key::Xattr(ino, _) => Some(ino.fileset()),
             Key::Fileset(_) | Key::Task(_) => Some(FilesetId::ROOT),
-            Key::Term | Key::Superblock | Key::Usage | Key::DiskUsage(_) => None,
+            Key::Term | Key::Superblock | Key::Usage | Key::Fenced | Key::DiskUsage(_) => None,
             Key::Quota(_) | Key::Holding(_) | Key::Snapshot(_) => None,
             Key::Kept(object, _) | Key::Copies(object) => Some(object.fileset()),
         }

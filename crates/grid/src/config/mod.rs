@@ -334,6 +334,7 @@ fn one_queue() -> Vec<QueueConfig> {
         post: None,
         starter: None,
         spill: Vec::new(),
+        fullstimer: false,
         slurm: Vec::new(),
         preempt: Vec::new(),
         preempted: Preempted::Suspend,

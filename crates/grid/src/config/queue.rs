@@ -121,6 +121,9 @@ pub struct QueueConfig {
     /// Programs whose temporary files go to the work area of the job.
     #[serde(default)]
     pub spill: Vec<Spill>,
+    /// Whether what its jobs used is written beside their output, in the style of FULLSTIMER.
+    #[serde(default)]
+    pub fullstimer: bool,
     /// Options of `sbatch` for its jobs that run through Slurm, such as `--partition=long`.
     #[serde(default)]
     pub slurm: Vec<String>,
@@ -223,9 +226,9 @@ impl LoadIndex {
 
 macro_rules! by_index {
     ($(#[$doc:meta])* $name:ident($value:ty)) => {
-        $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields, default)]
+        #[serde(default)]
+        $(#[$doc])*
         pub struct $name {
             /// See [`LoadIndex::R15s`].
             pub r15s: $value,
@@ -271,11 +274,12 @@ macro_rules! by_index {
 }
 
 by_index! {
-    /// The load of a host, as its agent measured it.
+    /// The load of a host, as its agent measured it; one of a later version may have measured more.
     Load(f64)
 }
 by_index! {
     /// Thresholds of load.
+    #[serde(deny_unknown_fields)]
     Thresholds(Threshold)
 }
 

@@ -78,11 +78,15 @@ impl Grid {
         order.sort_unstable();
         // What waits in queues before these could be passed, so it has its turn as well.
         let stirred = |(.., queue): &(_, _, QueueId)| self.index.queues[queue.0 as usize].stirred;
+        let queues = order.len();
         order.truncate(order.iter().rposition(stirred).map_or(0, |last| last + 1));
+        if order.len() == queues {
+            // Found anew. Jobs of queues that have no turn in this round still wait for that time.
+            self.preempt_look = Moment::NEVER;
+        }
         for queue in &mut self.index.queues {
             queue.stirred = false;
         }
-        self.preempt_look = Moment::NEVER;
         for (_, _, queue) in order {
             self.resume_preempted(Some(queue), out);
             if self.queue_obstacle(queue).is_none() {

@@ -150,6 +150,20 @@ fn only_queues_that_are_named_make_room_and_not_before_their_grace_is_over() {
 }
 
 #[test]
+fn the_end_of_a_grace_is_not_forgotten_when_only_queues_before_have_their_turn() {
+    let top = "[[queue]]\nname = \"top\"\npriority = 20\n";
+    let settings = format!("{SUSPEND}preempt_grace = \"1 min\"\n{top}");
+    let mut rig = Rig::new(&settings, &[("a", 1)]);
+    let low = run(&mut rig, in_queue("day", 1));
+    let high = rig.submit(in_queue("urgent", 1));
+    rig.submit(in_queue("top", 1));
+    let wake = rig.grid.next_wake();
+    assert!(wake.0 <= 1000 + 60_000, "{wake:?}");
+    rig.pass(wake.0 - rig.now);
+    assert!(rig.host_of(high).is_some() && is_suspended(&rig, low));
+}
+
+#[test]
 fn a_job_that_is_still_starting_makes_room_once_it_runs() {
     let mut rig = Rig::new(SUSPEND, &[("a", 1)]);
     let low = rig.submit(in_queue("day", 1));

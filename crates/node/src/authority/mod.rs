@@ -269,6 +269,17 @@ pub fn certificate_of(pem: &str) -> Result<CertificateDer<'static>> {
         .map_err(|error| Error::Certificate(error.to_string()))
 }
 
+/// When the first certificate of a PEM text expires, in seconds since the Unix epoch.
+///
+/// # Errors
+/// If there is none, or it cannot be read.
+pub fn expiry_of(pem: &str) -> Result<i64> {
+    let certificate = certificate_of(pem)?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(&certificate)
+        .map_err(|error| Error::Certificate(error.to_string()))?;
+    Ok(parsed.validity().not_after.timestamp())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,6 +298,9 @@ mod tests {
         let life = Duration::from_secs(60);
         let issued = again.issue(subject, key.public_key_raw(), &hosts, life, NOW).unwrap();
         assert_eq!(issued.expires, NOW.seconds + 60);
+        assert_eq!(expiry_of(&issued.certificate).unwrap(), NOW.seconds + 60);
+        assert!(expiry_of(authority.certificate()).unwrap() > NOW.seconds + 365 * 86_400);
+        assert!(expiry_of("no certificate").is_err());
         let found = Subject::of(&certificate_of(&issued.certificate).unwrap()).unwrap();
         assert_eq!(found, subject);
     }

@@ -352,6 +352,7 @@ impl Desk {
             sessions: hub.map(|hub| hub.sessions()).unwrap_or_default(),
             certificate_expires: *self.expires.lock(),
             etcd_error: self.courier.error(),
+            clock_ms: Some(wall_ms(&*self.registrar.clock)),
         }
     }
 
@@ -436,4 +437,10 @@ impl Reception for Desk {
             visit::refusal(&error)
         })
     }
+}
+
+/// The wall clock, in milliseconds since the Unix epoch.
+fn wall_ms(clock: &dyn Clock) -> i64 {
+    let now = clock.now();
+    now.seconds.saturating_mul(1000) + i64::from(now.nanoseconds / 1_000_000)
 }

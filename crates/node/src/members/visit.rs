@@ -215,6 +215,9 @@ pub struct NodeStatus {
     pub certificate_expires: i64,
     /// Why etcd did not answer the last time, if so.
     pub etcd_error: Option<String>,
+    /// Its wall clock, in milliseconds since the Unix epoch; nodes of earlier versions do not say it.
+    #[serde(default)]
+    pub clock_ms: Option<i64>,
 }
 
 /// The answer to a question.

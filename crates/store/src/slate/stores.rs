@@ -225,6 +225,31 @@ impl SlateStores {
         })
     }
 
+    /// As [`Stores::look`], for someone who keeps reading: what others commit is seen `poll` later at the latest, as long as the
+    /// objects can be read. Each read is of one moment, two reads need not be of the same.
+    ///
+    /// # Errors
+    /// As [`Stores::look`].
+    pub fn follow(&self, fileset: FilesetId, poll: Duration) -> Result<Arc<dyn Store>> {
+        let shared = &self.shared;
+        shared.manifest(fileset)?;
+        let options = DbReaderOptions {
+            manifest_poll_interval: poll,
+            object_store_cache_options: ObjectStoreCacheOptions::default(),
+            ..DbReaderOptions::default()
+        };
+        let cache_id = shared.next_cache_id.fetch_add(1, Ordering::Relaxed);
+        let builder = DbReader::builder(database(fileset), shared.main())
+            .with_reader_mode(DbReaderMode::FollowLatest)
+            .with_options(options)
+            .with_db_cache(Arc::clone(&shared.blocks) as Arc<_>, cache_id);
+        let opened = shared.runtime.handle().spawn(builder.build());
+        let opened =
+            shared.wait(fileset, opened)?.map_err(|error| StoreError::Io(error.to_string()))?;
+        let reader = opened.map_err(|error| plain(&shared.name_of(fileset), &error))?;
+        Ok(Arc::new(SlateReader::new(shared, fileset, reader)))
+    }
+
     /// Claims a database for the owner of `term`, and opens it as the writer after the one whose epoch `found` makes of its
     /// manifest.
     fn claim(
@@ -276,22 +301,7 @@ impl Stores for SlateStores {
     }
 
     fn look(&self, fileset: FilesetId) -> Result<Arc<dyn Store>> {
-        let shared = &self.shared;
-        shared.manifest(fileset)?;
-        let options = DbReaderOptions {
-            object_store_cache_options: ObjectStoreCacheOptions::default(),
-            ..DbReaderOptions::default()
-        };
-        let cache_id = shared.next_cache_id.fetch_add(1, Ordering::Relaxed);
-        let builder = DbReader::builder(database(fileset), shared.main())
-            .with_reader_mode(DbReaderMode::FollowLatest)
-            .with_options(options)
-            .with_db_cache(Arc::clone(&shared.blocks) as Arc<_>, cache_id);
-        let opened = shared.runtime.handle().spawn(builder.build());
-        let opened =
-            shared.wait(fileset, opened)?.map_err(|error| StoreError::Io(error.to_string()))?;
-        let reader = opened.map_err(|error| plain(&shared.name_of(fileset), &error))?;
-        Ok(Arc::new(SlateReader::new(shared, fileset, reader)))
+        self.follow(fileset, DbReaderOptions::default().manifest_poll_interval)
     }
 
     fn remove(&self, fileset: FilesetId) -> Result<()> {

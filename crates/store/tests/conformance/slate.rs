@@ -109,6 +109,30 @@ fn a_former_writer_gets_a_conflict_and_changes_nothing() {
 }
 
 #[test]
+fn who_follows_a_store_sees_what_is_committed_also_by_the_next_writer() {
+    let stores = in_memory();
+    let missing = stores.follow(ID, Duration::from_millis(20)).map(drop);
+    assert!(matches!(missing, Err(StoreError::Missing(_))), "{missing:?}");
+    let writer = stores.create(ID).unwrap();
+    step(&*writer).unwrap();
+    let follower = stores.follow(ID, Duration::from_millis(20)).unwrap();
+    assert_eq!(count(&*follower), 1);
+    let sees = |wanted| {
+        let begun = SystemClock.instant();
+        while count(&*follower) != wanted {
+            assert!(begun.elapsed() < PATIENCE, "{wanted} is not seen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    step(&*writer).unwrap();
+    sees(2);
+    let next = stores.open(ID).unwrap();
+    step(&*next).unwrap();
+    sees(3);
+    assert!(follower.commit(&batch([(&b"x"[..], None)])).is_err(), "it only reads");
+}
+
+#[test]
 fn a_late_owner_cannot_displace_a_newer_one() {
     let stores = in_memory();
     stores.create(ID).unwrap().close().unwrap();

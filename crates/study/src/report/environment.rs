@@ -14,6 +14,7 @@ use crate::record::{Device, Machine, Record, Storage, Subject};
 pub fn environment(record: &Record) -> Markup {
     html! {
         (machine(&record.machine))
+        @if !record.hosts.is_empty() { (titled("Hosts", &hosts(record))) }
         (storages(&record.subjects))
         (devices(&record.subjects))
         (named("Host settings", &record.machine.settings))
@@ -39,6 +40,30 @@ fn machine(machine: &Machine) -> Markup {
         ("System", &machine.system),
         ("Source of I/O wait times", &machine.io_wait_source),
     ])
+}
+
+/// The hosts on which the jobs ran; the machine is that from which the study was started.
+fn hosts(record: &Record) -> Table {
+    let mut table =
+        Table::new(&["host", "processor", "logical", "cores", "memory", "kernel", "network"]);
+    for host in &record.hosts {
+        let machine = &host.machine;
+        let speed = |(name, speed): (&String, &Option<u64>)| match speed {
+            Some(speed) => format!("{name} {speed} Mbit/s"),
+            None => name.clone(),
+        };
+        let network: Vec<String> = host.interfaces.iter().map(speed).collect();
+        table.push(vec![
+            host.name.as_str().into(),
+            machine.processor.as_str().into(),
+            u64::from(machine.cpus).into(),
+            u64::from(machine.cores).into(),
+            Unit::Bytes.show(machine.memory_bytes as f64).into(),
+            machine.kernel.as_str().into(),
+            network.join(", ").into(),
+        ]);
+    }
+    table
 }
 
 fn facts(facts: &[(&str, &str)]) -> Markup {

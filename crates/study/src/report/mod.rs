@@ -12,6 +12,7 @@ mod comparison;
 mod distribution;
 mod environment;
 mod figures;
+mod hosts;
 mod overview;
 mod page;
 mod run;

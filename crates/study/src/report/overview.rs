@@ -62,13 +62,23 @@ fn head(record: &Record) -> Head {
         kicker: format!("Forebay study · {}", workload.name),
         title,
         under: vec![
-            format!("On {} · {}", labels.join(" and "), record.machine.host),
+            format!("On {} · {}", labels.join(" and "), hosts_of(record)),
             format!(
                 "Scale {} of the study{rounds} · started {} · Forebay {}",
                 workload.scale, record.started, record.version
             ),
         ],
         standing: standing(record),
+    }
+}
+
+/// The machine, or the hosts, for people.
+fn hosts_of(record: &Record) -> String {
+    let names: Vec<&str> = record.hosts.iter().map(|host| host.name.as_str()).collect();
+    match names.len() {
+        0 => record.machine.host.clone(),
+        1..=6 => format!("hosts {}", names.join(", ")),
+        count => format!("{count} hosts"),
     }
 }
 
@@ -84,7 +94,7 @@ fn runs(record: &Record, summary: &Summary) -> Markup {
             @let drawn = html! {
                 (distribution::scaling(&summed.stages))
                 (distribution::sweeps(&summed.stages))
-                (Timeline::new(run, summed, &record.machine).charts())
+                (Timeline::new(run, summed, record.memory_bytes()).charts())
                 (distribution::charts(run, summed))
             };
             @if runs.len() == 1 {

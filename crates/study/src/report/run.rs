@@ -2,12 +2,13 @@
 
 use maud::{Markup, html};
 
+use super::hosts;
 use super::page::{chart_or, gone};
 use crate::chart::figure::{Caption, Ink};
 use crate::chart::gantt::{Bar, Gantt, Outcome};
 use crate::chart::time::{Band, Rule, Series, TimeAxis, TimeChart};
 use crate::chart::unit::Unit;
-use crate::record::{DeviceScope, Exit, JobKind, JobRecord, Machine, Run, Sample};
+use crate::record::{DeviceScope, Exit, JobKind, JobRecord, Run, Sample};
 use crate::statistics::{weighted_mean, weighted_median};
 use crate::summary::RunSummary;
 
@@ -22,14 +23,14 @@ const READ_MIN_BYTES: u64 = 1_000_000;
 pub struct Timeline<'a> {
     run: &'a Run,
     summary: &'a RunSummary,
-    machine: &'a Machine,
+    memory_bytes: u64,
     axis: TimeAxis,
 }
 
 impl<'a> Timeline<'a> {
     /// The run with what it comes to.
     #[must_use]
-    pub fn new(run: &'a Run, summary: &'a RunSummary, machine: &'a Machine) -> Timeline<'a> {
+    pub fn new(run: &'a Run, summary: &'a RunSummary, memory_bytes: u64) -> Timeline<'a> {
         let sampled = run.samples.last().map_or(0.0, |sample| sample.at_seconds);
         let bands = run.stages.iter().map(|stage| Band {
             label: stage.name.clone(),
@@ -37,7 +38,7 @@ impl<'a> Timeline<'a> {
             end: stage.end_seconds,
         });
         let axis = TimeAxis { end: run.seconds.max(sampled), bands: bands.collect() };
-        Timeline { run, summary, machine, axis }
+        Timeline { run, summary, memory_bytes, axis }
     }
 
     /// All charts over time.
@@ -50,6 +51,7 @@ impl<'a> Timeline<'a> {
             } @else {
                 (self.throughput())
                 (self.processors())
+                (hosts::charts(self.run, &self.axis))
             }
             (self.jobs())
             @if !self.run.samples.is_empty() {
@@ -286,7 +288,7 @@ impl<'a> Timeline<'a> {
         let note = "Page cache with changes that have not reached a device.";
         let dirty =
             TimeChart { height: LOW, ..self.chart("Dirty memory", note, Unit::Bytes, dirty) };
-        let memory = self.machine.memory_bytes as f64;
+        let memory = self.memory_bytes as f64;
         let rules =
             vec![Rule { at: memory, label: format!("memory {}", Unit::Bytes.show(memory)) }];
         let cached = self.chart("Page cache and available memory", "", Unit::Bytes, cached);

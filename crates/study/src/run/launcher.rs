@@ -48,6 +48,8 @@ pub enum Event {
         at: Instant,
         /// How.
         exit: Exit,
+        /// The host that ran it, where that is not this machine or one of several.
+        host: Option<String>,
         /// What it used.
         usage: Box<Usage>,
         /// Its counters at the end, if they could be read.
@@ -75,4 +77,22 @@ pub trait Launcher {
 
     /// Ends all jobs, those that wait too, and returns when they have ended.
     fn stop(&mut self) -> Vec<Event>;
+}
+
+impl<L: Launcher + ?Sized> Launcher for &mut L {
+    fn set_slots(&mut self, nodes: u32, concurrent: u32) {
+        (**self).set_slots(nodes, concurrent);
+    }
+
+    fn submit(&mut self, launch: Launch) -> Result<()> {
+        (**self).submit(launch)
+    }
+
+    fn wait(&mut self, limit: Duration) -> Result<Vec<Event>> {
+        (**self).wait(limit)
+    }
+
+    fn stop(&mut self) -> Vec<Event> {
+        (**self).stop()
+    }
 }

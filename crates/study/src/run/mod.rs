@@ -6,6 +6,7 @@
 //! was recorded until then is a record marked as partial. Only a run that is killed leaves its directories:
 //! [`Leftover`] finds and removes them.
 
+mod eye;
 mod folders;
 mod ground;
 mod launcher;
@@ -19,4 +20,4 @@ pub use launcher::{Event, Launch, Launcher};
 pub use leftover::{Leftover, Mark, Runner};
 pub use slots::Slots;
 pub use stage::{JobCounts, Listener};
-pub use study::{Caches, Leftovers, Observer, Order, Progress, run};
+pub use study::{Caches, Leftovers, Observer, Order, Progress, Scratch, run};

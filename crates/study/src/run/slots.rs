@@ -135,10 +135,10 @@ fn start(launch: &Launch, accounting: &Arc<Accounting>) -> Result<Child> {
 
 fn event(number: usize, ended: &Ended, at: Instant) -> Event {
     let (exit, last) = (Exit::of(ended, ""), ended.counters);
-    Event::Ended { number, at, exit, usage: Box::new(ended.usage), last }
+    Event::Ended { number, at, exit, host: None, usage: Box::new(ended.usage), last }
 }
 
 fn not_started(number: usize, at: Instant) -> Event {
     let usage = Box::new(Usage::default());
-    Event::Ended { number, at, exit: Exit::NotStarted, usage, last: None }
+    Event::Ended { number, at, exit: Exit::NotStarted, host: None, usage, last: None }
 }

@@ -36,12 +36,27 @@ pub trait Listener {
     fn job_started(&mut self, pid: u32, at: Instant);
     /// A job's process has ended at `at`, with these counters.
     fn job_ended(&mut self, pid: u32, at: Instant, last: Option<&Counters>);
-    /// A job whose process was never known ran from `start` to `end`, and ended with these counters.
-    fn job_unseen(&mut self, start: Instant, end: Instant, last: &Counters);
+    /// A job whose process was never known here.
+    fn job_unseen(&mut self, job: &Unseen<'_>);
     /// Called several times a second.
     fn turn(&mut self, counts: JobCounts);
     /// Why everything is to be stopped, once it is.
     fn interrupted(&self) -> Option<String>;
+}
+
+/// A job that has ended, and whose process was never known here.
+#[derive(Clone, Copy, Debug)]
+pub struct Unseen<'a> {
+    /// The file of the records of its steps.
+    pub record: &'a Path,
+    /// The host that ran it, if known.
+    pub host: Option<&'a str>,
+    /// When it began.
+    pub start: Instant,
+    /// When it ended.
+    pub end: Instant,
+    /// Its counters at the end, if known.
+    pub last: Option<&'a Counters>,
 }
 
 /// What every job of a stage is told.
@@ -170,7 +185,7 @@ impl Driver<'_> {
                     listener.job_started(pid, at);
                 }
             }
-            Event::Ended { number, at, exit, usage, last } => {
+            Event::Ended { number, at, exit, host, usage, last } => {
                 let (due, start, pid) = match self.states[number] {
                     JobState::Running { due, start, pid } => {
                         self.counts.running -= 1;
@@ -184,17 +199,23 @@ impl Driver<'_> {
                         unreachable!("a job ends once, after it was submitted")
                     }
                 };
-                match (pid, start, &last) {
-                    (Some(pid), ..) => listener.job_ended(pid, at, last.as_ref()),
-                    (None, Some(start), Some(last)) => listener.job_unseen(start, at, last),
-                    (None, ..) => {}
+                match (pid, start) {
+                    (Some(pid), _) => listener.job_ended(pid, at, last.as_ref()),
+                    (None, Some(start)) => listener.job_unseen(&Unseen {
+                        record: &self.record_path(number),
+                        host: host.as_deref(),
+                        start,
+                        end: at,
+                        last: last.as_ref(),
+                    }),
+                    (None, None) => {}
                 }
                 self.counts.done += 1;
                 self.counts.failed += u32::from(exit != Exit::Success);
                 let end = start.map(|_| self.seconds(at));
                 let start = start.map(|start| self.seconds(start));
                 let record = self.job_record(number, due, start, end, exit, *usage);
-                self.states[number] = JobState::Ended(Box::new(record));
+                self.states[number] = JobState::Ended(Box::new(JobRecord { host, ..record }));
             }
         }
     }
@@ -214,6 +235,7 @@ impl Driver<'_> {
             class: job.job.class.clone(),
             kind: job.kind,
             node: job.node,
+            host: None,
             session: job.session,
             due_seconds,
             start_seconds,

@@ -12,13 +12,17 @@ use forebay_process::accounting::Counters;
 use forebay_workload::mix::{Mix, Plan, PlannedJob, PlannedStage, SpaceNeed};
 use forebay_workload::program::{Job, Places};
 
+use super::eye::Eye;
 use super::folders::Folders;
 use super::ground::{Areas, Ground};
 use super::launcher::Launcher;
-use super::stage::{self, JobCounts, Listener, Orders};
+use super::stage::{self, JobCounts, Listener, Orders, Unseen};
 use crate::environment;
 use crate::error::{Error, Result};
-use crate::record::{Cache, Exit, Record, Run, Sample, Stage, State, Subject, Workload};
+use crate::hosts::Hosts;
+use crate::record::{
+    Cache, DeviceScope, Exit, Record, Run, Sample, Stage, State, Storage, Subject, Workload,
+};
 use crate::sampler::Sampler;
 
 /// Seconds between two samples.
@@ -42,6 +46,39 @@ pub enum Leftovers {
     Keep,
 }
 
+/// Where temporary data sets and utility files of jobs go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scratch {
+    /// To the areas of the storage.
+    OfSubjects,
+    /// To the work areas that the grid gives each job (WORK and UTIL).
+    OfJobs,
+}
+
+impl Scratch {
+    /// What of the space that a plan needs is needed on the storage.
+    #[must_use]
+    pub fn needed(self, all: &SpaceNeed) -> SpaceNeed {
+        match self {
+            Scratch::OfSubjects => *all,
+            Scratch::OfJobs => SpaceNeed { data: all.data, ..SpaceNeed::default() },
+        }
+    }
+
+    /// The description of an area that holds temporary files.
+    fn storage(self, area: &Path, variable: &str) -> Result<Storage> {
+        match self {
+            Scratch::OfSubjects => environment::storage(area),
+            Scratch::OfJobs => Ok(Storage {
+                path: variable.into(),
+                file_system: "work areas of the jobs".to_owned(),
+                mountpoint: variable.into(),
+                ..Storage::default()
+            }),
+        }
+    }
+}
+
 /// A study to be made.
 pub struct Order<'a> {
     /// The workload...
@@ -54,6 +91,8 @@ pub struct Order<'a> {
     pub rounds: u32,
     /// What to do with caches before each run.
     pub caches: Caches,
+    /// Where temporary files go.
+    pub scratch: Scratch,
     /// What to do with files at the end.
     pub leftovers: Leftovers,
     /// The folder of the result; exists.
@@ -66,11 +105,18 @@ pub struct Order<'a> {
     pub version: &'a str,
     /// The clock.
     pub clock: Arc<dyn Clock>,
+    /// The hosts that run the jobs, if those are others than this machine; their watchers run.
+    pub hosts: Option<&'a RefCell<Hosts>>,
 }
 
 /// What is going on.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Progress {
+    /// Watchers of hosts are being started.
+    Hosts {
+        /// The hosts that have not answered yet.
+        silent: Vec<String>,
+    },
     /// Inputs are being made.
     Preparing {
         /// Of which subject.
@@ -116,7 +162,7 @@ pub fn run(
     launcher: &mut dyn Launcher,
     observer: &mut dyn Observer,
 ) -> Result<Record> {
-    Areas::check(order.subjects, &order.plan.space())?;
+    Areas::check(order.subjects, &order.scratch.needed(&order.plan.space()))?;
     let study = Study { order, folders: Folders::make(order.out, order.plan)? };
     let made = study.make(launcher, observer);
     if made.is_err() {
@@ -188,8 +234,8 @@ impl Study<'_> {
                 Ok(Subject {
                     label: areas.label.clone(),
                     data: environment::storage(&areas.data)?,
-                    work: environment::storage(&areas.work)?,
-                    util: environment::storage(&areas.util)?,
+                    work: order.scratch.storage(&areas.work, "$WORK")?,
+                    util: order.scratch.storage(&areas.util, "$UTIL")?,
                 })
             })
             .collect::<Result<_>>()?;
@@ -198,6 +244,10 @@ impl Study<'_> {
             .iter()
             .map(|(name, parameter)| (name.clone(), parameter.text()))
             .collect();
+        let hosts = match order.hosts {
+            Some(hosts) => hosts.borrow().known()?,
+            None => Vec::new(),
+        };
         Ok(Record {
             schema: Record::SCHEMA,
             workload: Workload {
@@ -215,6 +265,7 @@ impl Study<'_> {
             started: format_datetime(order.clock.now().seconds as f64),
             state: State::Partial { reason: "not finished".to_owned() },
             machine: environment::machine(),
+            hosts,
             subjects,
             runs: Vec::new(),
         })
@@ -243,7 +294,7 @@ impl Study<'_> {
                     &grounds[subject],
                     &record.subjects[subject],
                     Turn { run: record.runs.len(), subject, round },
-                    record.machine.memory_bytes,
+                    record.memory_bytes(),
                     launcher,
                     observer,
                 )?;
@@ -332,17 +383,12 @@ impl Study<'_> {
         observer: &mut dyn Observer,
     ) -> Result<(Run, Option<String>)> {
         let clock = &*self.order.clock;
-        ground.settle()?;
-        if self.order.caches == Caches::Emptied {
-            environment::drop_caches()?;
-        }
-        let device_scope = environment::device_scope(storage);
+        self.settle(ground, observer)?;
         let begin = clock.instant();
-        let sampler =
-            Sampler::start(INTERVAL, &device_scope, begin, Arc::clone(&self.order.clock))?;
+        let eye = self.eye(storage, begin)?;
         let places = ground.places();
         let command = |job: &PlannedJob, steps: &Path| Ok(self.command(&places, job, steps));
-        let shared = RefCell::new((sampler, observer));
+        let shared = RefCell::new((eye, observer));
         let (mut stages, mut stopped) = (Vec::new(), None);
         for (number, planned) in self.order.plan.stages.iter().enumerate() {
             let folder = self.folders.make_for_stage(turn.run, number)?;
@@ -356,7 +402,7 @@ impl Study<'_> {
                 begin,
             };
             let (stage, reason) = stage::run(planned, &orders, launcher, &mut listener)?;
-            shared.borrow().0.mark();
+            shared.borrow_mut().0.mark();
             stages.push(with_messages(stage, &folder));
             stopped = reason;
             if stopped.is_some() {
@@ -364,7 +410,8 @@ impl Study<'_> {
             }
         }
         let seconds = (clock.instant() - begin).as_secs_f64();
-        let (sampler, _) = shared.into_inner();
+        let (eye, _) = shared.into_inner();
+        let seen = eye.stop(INTERVAL)?;
         let run = Run {
             subject: turn.subject,
             round: turn.round,
@@ -373,11 +420,37 @@ impl Study<'_> {
             prepare_seconds: 0.0,
             seconds,
             stages,
-            samples: sampler.stop(),
+            samples: seen.samples,
             interval_seconds: INTERVAL.as_secs_f64(),
-            device_scope,
+            device_scope: seen.device_scope,
+            hosts: seen.hosts,
         };
         Ok((run, stopped))
+    }
+
+    /// Writes back what making inputs left dirty, and empties the caches if that is wanted, on all machines that run jobs.
+    fn settle(&self, ground: &Ground, observer: &dyn Observer) -> Result<()> {
+        ground.settle()?;
+        let drop_caches = self.order.caches == Caches::Emptied;
+        if let Some(hosts) = self.order.hosts {
+            return hosts.borrow_mut().settle(drop_caches, &|| observer.interrupted().is_some());
+        }
+        if drop_caches { environment::drop_caches() } else { Ok(()) }
+    }
+
+    /// Begins to watch what runs the jobs.
+    fn eye(&self, storage: &Subject, begin: Instant) -> Result<Eye<'_>> {
+        let clock = &self.order.clock;
+        if let Some(hosts) = self.order.hosts {
+            return Ok(Eye::on_hosts(hosts, self.order.out, clock, begin));
+        }
+        let device_scope = match self.order.scratch {
+            Scratch::OfSubjects => environment::device_scope(storage),
+            // Where the grid has work areas is its own affair.
+            Scratch::OfJobs => DeviceScope::AllDisks,
+        };
+        let sampler = Sampler::start(INTERVAL, &device_scope, begin, Arc::clone(clock))?;
+        Ok(Eye::Here(sampler, device_scope))
     }
 
     fn cache(&self, memory_bytes: u64) -> Cache {
@@ -395,10 +468,12 @@ impl Study<'_> {
         let mut command: Vec<OsString> = vec![self.order.program.into(), "step".into()];
         command.push(self.folders.program(&planned.program).into());
         let buffers = &plan.buffers;
-        let options: [(&str, OsString); 12] = [
+        if self.order.scratch == Scratch::OfSubjects {
+            command.extend(["--work".into(), places.work.clone().into()]);
+            command.extend(["--util".into(), places.util.clone().into()]);
+        }
+        let options: [(&str, OsString); 10] = [
             ("--data", places.data.clone().into()),
-            ("--work", places.work.clone().into()),
-            ("--util", places.util.clone().into()),
             ("--job", job.name.clone().into()),
             ("--class", job.class.clone().into()),
             ("--number", job.number.to_string().into()),
@@ -448,7 +523,7 @@ impl Listener for Preparing<'_> {
 
     fn job_ended(&mut self, _pid: u32, _at: Instant, _last: Option<&Counters>) {}
 
-    fn job_unseen(&mut self, _start: Instant, _end: Instant, _last: &Counters) {}
+    fn job_unseen(&mut self, _job: &Unseen<'_>) {}
 
     fn turn(&mut self, counts: JobCounts) {
         self.observer.progress(Progress::Preparing { subject: self.subject.to_owned(), counts });
@@ -460,8 +535,8 @@ impl Listener for Preparing<'_> {
 }
 
 /// Listens while a stage runs.
-struct Running<'a, 'b> {
-    shared: &'a RefCell<(Sampler, &'b mut dyn Observer)>,
+struct Running<'a, 'b, 'c> {
+    shared: &'a RefCell<(Eye<'c>, &'b mut dyn Observer)>,
     label: &'a str,
     round: u32,
     stage: &'a str,
@@ -469,7 +544,7 @@ struct Running<'a, 'b> {
     begin: Instant,
 }
 
-impl Listener for Running<'_, '_> {
+impl Listener for Running<'_, '_, '_> {
     fn job_started(&mut self, pid: u32, at: Instant) {
         self.shared.borrow_mut().0.job_started(pid, at);
     }
@@ -478,20 +553,20 @@ impl Listener for Running<'_, '_> {
         self.shared.borrow_mut().0.job_ended(pid, at, last);
     }
 
-    fn job_unseen(&mut self, start: Instant, end: Instant, last: &Counters) {
-        self.shared.borrow_mut().0.job_unseen(start, end, last);
+    fn job_unseen(&mut self, job: &Unseen<'_>) {
+        self.shared.borrow_mut().0.job_unseen(job);
     }
 
     fn turn(&mut self, counts: JobCounts) {
-        let (sampler, observer) = &mut *self.shared.borrow_mut();
-        sampler.set_jobs(counts.waiting, counts.running, counts.done);
+        let (eye, observer) = &mut *self.shared.borrow_mut();
+        eye.set_jobs(counts);
         observer.progress(Progress::Running {
             subject: self.label.to_owned(),
             round: self.round,
             stage: self.stage.to_owned(),
             seconds: (self.clock.instant() - self.begin).as_secs_f64(),
             counts,
-            sample: sampler.latest().map(Box::new),
+            sample: eye.latest().map(Box::new),
         });
     }
 

@@ -14,6 +14,7 @@ pub mod snapshot;
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -25,8 +26,9 @@ use forebay_process::family::Family;
 
 use crate::error::{Error, Result};
 use crate::record::{DeviceScope, Sample};
-use ledger::{Ledger, Seen, row, spread};
-use snapshot::{Device, JobCounts, Memory, Pressure, Processor, Snapshot};
+use ledger::Ledger;
+pub(crate) use ledger::{Seen, row, spread};
+use snapshot::{Device, Interface, JobCounts, Memory, Pressure, Processor, Snapshot};
 
 /// Shortest interval: the kernel counts processor time in steps of up to 10 ms.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(20);
@@ -257,7 +259,7 @@ impl State {
 }
 
 /// The devices of a scope.
-fn selection_of(scope: &DeviceScope) -> Selection {
+pub(crate) fn selection_of(scope: &DeviceScope) -> Selection {
     match scope {
         DeviceScope::None => Selection::None,
         DeviceScope::Devices(names) => Selection::These(names.iter().cloned().collect()),
@@ -266,8 +268,9 @@ fn selection_of(scope: &DeviceScope) -> Selection {
 }
 
 /// Looks at the machine.
-fn look(at_seconds: f64, selection: &mut Selection) -> Snapshot {
+pub(crate) fn look(at_seconds: f64, selection: &mut Selection) -> Snapshot {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let interfaces = network_interfaces();
     Snapshot {
         at_seconds,
         processor: Processor::parse(&read("/proc/stat")),
@@ -279,7 +282,21 @@ fn look(at_seconds: f64, selection: &mut Selection) -> Snapshot {
         },
         memory: Memory::parse(&read("/proc/meminfo")),
         pressure: Pressure::parse(&read("/proc/pressure/io")),
+        network: Interface::parse_all(&read("/proc/self/net/dev"), |name| {
+            interfaces.iter().any(|counted| counted == name)
+        }),
     }
+}
+
+/// The network interfaces whose bytes count: those of hardware, because what virtual ones move goes through these too; all but the
+/// loopback where none is of hardware, as in a container.
+pub(crate) fn network_interfaces() -> Vec<String> {
+    let text = fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
+    let all = Interface::parse_all(&text, |name| name != "lo").unwrap_or_default();
+    let is_hardware =
+        |name: &String| Path::new("/sys/class/net").join(name).join("device").exists();
+    let hardware: Vec<String> = all.keys().filter(|name| is_hardware(name)).cloned().collect();
+    if hardware.is_empty() { all.into_keys().collect() } else { hardware }
 }
 
 #[cfg(test)]

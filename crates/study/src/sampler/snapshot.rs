@@ -25,6 +25,17 @@ pub struct Snapshot {
     pub memory: Memory,
     /// Pressure, if the kernel measures it.
     pub pressure: Option<Pressure>,
+    /// Interfaces of the network that are counted, by name; `None` if they cannot be read.
+    pub network: Option<BTreeMap<String, Interface>>,
+}
+
+/// Counters of one network interface since it appeared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
 }
 
 /// Processor time since boot, all processors together, in ticks.
@@ -189,6 +200,29 @@ impl Device {
     }
 }
 
+impl Interface {
+    /// Takes `/proc/net/dev` apart and keeps the interfaces that `counted` names. `None` if it is not that file.
+    pub fn parse_all(
+        text: &str,
+        mut counted: impl FnMut(&str) -> bool,
+    ) -> Option<BTreeMap<String, Interface>> {
+        let mut interfaces = BTreeMap::new();
+        // Two lines of titles come first.
+        text.lines().next()?;
+        for line in text.lines().skip(2) {
+            let (name, numbers) = line.split_once(':')?;
+            let numbers: Vec<u64> =
+                numbers.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();
+            // Bytes received are the first of eight columns, bytes sent the first of the next eight.
+            let (&received_bytes, &sent_bytes) = (numbers.first()?, numbers.get(8)?);
+            if counted(name.trim()) {
+                interfaces.insert(name.trim().to_owned(), Interface { received_bytes, sent_bytes });
+            }
+        }
+        Some(interfaces)
+    }
+}
+
 impl Memory {
     /// Takes `/proc/meminfo` apart.
     #[must_use]
@@ -230,6 +264,7 @@ impl Snapshot {
             Some(part(now.saturating_sub(before) as f64 / 1e6, seconds))
         };
         let (devices, device_busy) = self.devices_since(before, seconds);
+        let network = self.network_since(before);
         Sample {
             at_seconds: self.at_seconds,
             seconds,
@@ -258,7 +293,21 @@ impl Snapshot {
             writeback_bytes: self.memory.writeback_bytes,
             cached_bytes: self.memory.cached_bytes,
             available_bytes: self.memory.available_bytes,
+            network_received_bytes: network.map(|passed| passed.received_bytes),
+            network_sent_bytes: network.map(|passed| passed.sent_bytes),
         }
+    }
+
+    /// What the interfaces moved, added up; one that appeared meanwhile counts from the next time on.
+    fn network_since(&self, before: &Snapshot) -> Option<Interface> {
+        let (now, before) = (self.network.as_ref()?, before.network.as_ref()?);
+        let mut sum = Interface::default();
+        for (name, now) in now {
+            let Some(before) = before.get(name) else { continue };
+            sum.received_bytes += count_since(now.received_bytes, before.received_bytes);
+            sum.sent_bytes += count_since(now.sent_bytes, before.sent_bytes);
+        }
+        Some(sum)
     }
 
     /// What the devices did, added up, and the part of the time in which the busiest was.

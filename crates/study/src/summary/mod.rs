@@ -8,6 +8,7 @@
 mod busy;
 mod figure;
 mod flow;
+mod hosts;
 mod rate;
 mod sheet;
 mod stage;
@@ -16,6 +17,7 @@ pub mod tables;
 mod totals;
 mod verdict;
 
+pub use hosts::{HostSummary, Rate};
 pub use rate::{RateSource, StageRate, Streams};
 pub use sheet::Sheet;
 pub use totals::kind_name;
@@ -113,6 +115,9 @@ pub struct RunSummary {
     pub kinds: Vec<Group>,
     /// Jobs by logical node.
     pub nodes: Vec<Group>,
+    /// What each host did, if the jobs ran on hosts of a cluster's grid.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostSummary>,
     /// How alike the nodes are, if there are several: in the stage in which they differ most, since not
     /// every node is in every stage.
     pub uniformity: Option<Uniformity>,
@@ -427,9 +432,10 @@ impl Summary {
             tables::job_totals(self),
             tables::classes(self),
             tables::kinds(self),
-            tables::nodes(self),
+            tables::nodes(self, record),
+            tables::hosts(self),
             tables::throughput(self),
-            tables::stages(self),
+            tables::stages(self, record),
             tables::step_figures(self),
             tables::call_latencies(self),
             tables::devices(self, record),
@@ -495,7 +501,7 @@ impl RunSummary {
         let kept = |flow: Flow| if stages_alike { flow } else { flow.without_sustained() };
         let (file, device) = (kept(file), device.map(kept));
         let nodes = totals::by_node(run.jobs());
-        let cores = f64::from(record.machine.cores);
+        let cores = f64::from(record.cores());
         RunSummary {
             subject: run.subject,
             label: record.subjects.get(run.subject).map_or_else(
@@ -518,7 +524,8 @@ impl RunSummary {
             latency: DeviceLatency::of(&run.samples, &run.device_scope),
             request_sizes: flow::request_sizes(run),
             processor: Processor::of(&run.samples, &busy),
-            foreign_share: Processor::foreign(run, record.machine.cpus),
+            foreign_share: Processor::foreign(run, record.cpus()),
+            hosts: hosts::of_run(run, record, &busy),
             stages_alike,
             call_latencies: run.stages.iter().flat_map(step_figures::call_latencies).collect(),
             step_figures: run.stages.iter().flat_map(step_figures::step_figures).collect(),

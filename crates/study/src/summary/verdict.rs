@@ -351,7 +351,7 @@ impl Judged<'_> {
     }
 
     fn shared(&self) -> String {
-        let (plateau, cpus) = (self.plateau(), self.record.machine.cpus as usize);
+        let (plateau, cpus) = (self.plateau(), self.record.cpus() as usize);
         if plateau > cpus {
             format!(" {plateau} jobs at once shared {}.", count(cpus, "processor"))
         } else {
@@ -401,7 +401,7 @@ impl Judged<'_> {
             let text = "No verdict: the number of physical cores is not known.";
             return Some(verdict(Level::Warning, "Throughput", self.about(text)));
         };
-        let cores = self.record.machine.cores as usize;
+        let cores = self.record.cores() as usize;
         let per_core = match cores {
             1 => "on the one physical core".to_owned(),
             _ => format!("or {} MB/s per physical core", short(rate)),
@@ -526,8 +526,13 @@ impl Judged<'_> {
         let (level, alike) =
             if ratio <= ALIKE { (Level::Good, "alike") } else { (Level::Warning, "not alike") };
         let text = format!(
-            "The {nodes} logical nodes, all on this machine, were {alike}: the largest sum of real times in a \
+            "The {nodes} logical nodes, {}, were {alike}: the largest sum of real times in a \
              stage is {} times the smallest.",
+            match (self.record.hosts.len(), self.record.machines().count()) {
+                (0, _) => "all on this machine".to_owned(),
+                (hosts, 1) => format!("on {hosts} hosts of one machine"),
+                (hosts, _) => format!("on {hosts} hosts"),
+            },
             short(ratio)
         );
         Some(verdict(level, "Nodes", self.about(&text)))

@@ -141,6 +141,7 @@ pub fn empty() -> Record {
         started: "2026-03-02T09:15:00Z".to_owned(),
         state: State::Complete,
         machine: machine(),
+        hosts: Vec::new(),
         subjects: vec![subject("xfs", "/mnt/grid a")],
         runs: Vec::new(),
     }
@@ -186,6 +187,7 @@ fn job(
         class: class.to_owned(),
         kind,
         node,
+        host: None,
         session: None,
         due_seconds: due,
         start_seconds: Some(start),
@@ -287,6 +289,8 @@ pub fn samples(stages: &[Stage], interval: f64, speed: f64, numbers: &mut Sequen
             writeback_bytes: (flushed / 8.0) as u64,
             cached_bytes: ((at / end * 1.3).min(1.0) * 48.0 * GIB as f64) as u64,
             available_bytes: 58 * GIB,
+            network_received_bytes: None,
+            network_sent_bytes: None,
         });
     }
     sampled
@@ -317,6 +321,7 @@ pub fn run(
         samples,
         interval_seconds: interval,
         device_scope: DeviceScope::Devices(vec!["nvme0n1".to_owned()]),
+        hosts: Vec::new(),
     }
 }
 

@@ -29,6 +29,7 @@ pub fn record(runs: Vec<Run>) -> Record {
         version: "0.1.0".to_owned(),
         started: "2026-01-01T00:00:00Z".to_owned(),
         state: State::Complete,
+        hosts: Vec::new(),
         machine: Machine {
             host: "host".to_owned(),
             cpus: 8,
@@ -73,6 +74,7 @@ pub fn run(stages: Vec<Stage>, samples: Vec<Sample>) -> Run {
         samples,
         interval_seconds: 1.0,
         device_scope: DeviceScope::Devices(vec!["sda".to_owned()]),
+        hosts: Vec::new(),
     }
 }
 
@@ -99,6 +101,7 @@ pub fn job(name: &str, start: f64, end: f64) -> JobRecord {
         class: "computation".to_owned(),
         kind: JobKind::Computation,
         node: 0,
+        host: None,
         session: None,
         due_seconds: start,
         start_seconds: Some(start),

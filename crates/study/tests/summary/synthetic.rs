@@ -94,6 +94,7 @@ pub fn study(seed: u64) -> Record {
         samples,
         interval_seconds: 1.0,
         device_scope: DeviceScope::Devices(vec!["nvme0n1".to_owned()]),
+        hosts: Vec::new(),
     };
     Record {
         schema: Record::SCHEMA,
@@ -106,6 +107,7 @@ pub fn study(seed: u64) -> Record {
         started: "2026-03-14T09:26:53Z".to_owned(),
         state: State::Complete,
         machine: machine(),
+        hosts: Vec::new(),
         subjects: vec![subject()],
         runs: vec![run],
     }
@@ -199,6 +201,7 @@ fn jobs(noise: &mut Noise) -> Vec<JobRecord> {
             class: class.to_owned(),
             kind,
             node: slot as u32 % NODES,
+            host: None,
             session: None,
             due_seconds: 0.0,
             start_seconds: Some(start),
@@ -348,5 +351,7 @@ fn sample(at: f64, jobs: &[JobRecord], noise: &mut Noise) -> Sample {
         writeback_bytes: noise.between(1e7, 4e8) as u64,
         cached_bytes: (at * 1.4e9) as u64 + 20 * GB,
         available_bytes: (220.0 * 1e9 - at * 1e8) as u64,
+        network_received_bytes: None,
+        network_sent_bytes: None,
     }
 }

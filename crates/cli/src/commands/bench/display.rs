@@ -26,6 +26,9 @@ impl Display {
     /// Shows `progress`, if the last line is old enough or of something else.
     pub fn show(&mut self, progress: &Progress) {
         let (what, line) = match progress {
+            Progress::Hosts { silent } => {
+                ("hosts".to_owned(), format!("waiting for the watchers of {}", silent.join(", ")))
+            }
             Progress::Preparing { subject, counts } => (
                 format!("inputs on {subject}"),
                 format!("creating inputs: {} of {} done", counts.done, counts.total),

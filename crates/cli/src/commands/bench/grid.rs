@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::launcher::GridLauncher;
+use super::launcher::{GridLauncher, Sight};
 use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock;
 use forebay_engine::home::GridHome;
@@ -21,8 +21,9 @@ use crate::commands::grid::placement::{environment, umask};
 /// Whether and how the jobs go to the grid.
 #[derive(clap::Args)]
 pub struct GridArguments {
-    /// Submit the jobs to the grid in ROOT, or in FOREBAY_GRID if ROOT is omitted. The slots of its hosts limit
-    /// how many run at once; fewer --nodes than hosts use only the first hosts.
+    /// Submit the jobs to the grid in ROOT, or in FOREBAY_GRID if ROOT is omitted. Logical nodes are its hosts, by name; more --nodes
+    /// than hosts share them. The slots of a host limit how many jobs run on it at once; on a cluster one slot of each host is for the
+    /// watcher, which measures it.
     #[arg(long, value_name = "ROOT", num_args = 0..=1, conflicts_with = "concurrent")]
     grid: Option<Option<PathBuf>>,
     /// Queue for the jobs.
@@ -31,7 +32,7 @@ pub struct GridArguments {
     /// Slots of each job.
     #[arg(short = 'n', long, requires = "grid", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     slots: u32,
-    /// Hosts on which the jobs may run, with preferences, such as 'gridn1+1 others+2'.
+    /// Hosts on which the jobs may run, such as 'gridn1 gridn2' or '~gridn3 all'.
     #[arg(short = 'm', long, requires = "grid", default_value = "", value_parser = |text: &str| text.parse::<HostList>())]
     hosts: HostList,
     /// Prefix of the jobs' names [default: the name of the workload].
@@ -43,6 +44,22 @@ pub struct GridArguments {
 pub struct Target {
     home: GridHome,
     hosts: Vec<HostView>,
+    sight: Sight,
+}
+
+impl Target {
+    /// Where the processes of jobs will be.
+    pub fn sight(&self) -> Sight {
+        self.sight
+    }
+
+    /// Slots of each host that its watcher takes.
+    fn watcher_slots(&self) -> u32 {
+        match self.sight {
+            Sight::Here => 0,
+            Sight::Hosts => 1,
+        }
+    }
 }
 
 impl GridArguments {
@@ -55,20 +72,42 @@ impl GridArguments {
             bail!("unexpected answer from the controller: {answer:?}");
         };
         hosts.retain(|host| {
-            host.state == HostState::Up && host.switch == HostSwitch::Open && host.slots > 0
+            host.state == HostState::Up
+                && host.switch == HostSwitch::Open
+                && host.slots > 0
+                && self.hosts.preference(&host.name).is_some()
         });
-        if !hosts.iter().any(|host| host.slots >= self.slots) {
+        let sight = if home.cluster().exists() { Sight::Hosts } else { Sight::Here };
+        let target = Target { home, hosts, sight };
+        if !target.hosts.iter().any(|host| host.slots >= self.slots) {
             bail!("no host of the grid that is up and open has {} slots", self.slots);
         }
-        Ok(Some(Target { home, hosts }))
+        let needed = self.slots + target.watcher_slots();
+        let small = target.hosts.iter().find(|host| host.slots < needed);
+        if let Some(small) = small.filter(|_| target.hosts.len() > 1 || sight == Sight::Hosts) {
+            bail!(
+                "host {} has {} slots, and {needed} are needed{}; leave it out with -m '~{} all'",
+                small.name,
+                small.slots,
+                if sight == Sight::Hosts {
+                    ", one of them for the watcher of the host"
+                } else {
+                    ""
+                },
+                small.name
+            );
+        }
+        Ok(Some(target))
     }
 
     /// How many jobs run at once on each logical node of a plan.
     pub fn concurrent(&self, target: &Target, plan: &Plan) -> u32 {
-        let hosts = u32::try_from(target.hosts.len()).unwrap_or(u32::MAX);
+        let hosts = u32::try_from(target.hosts.len()).unwrap_or(u32::MAX).max(1);
         let nodes = plan.stages.iter().map(|stage| stage.nodes).max().unwrap_or(1);
-        let jobs: u32 = target.hosts.iter().map(|host| host.slots / self.slots).sum();
-        (jobs / hosts.max(nodes)).max(1)
+        let room =
+            |host: &HostView| (host.slots - target.watcher_slots().min(host.slots)) / self.slots;
+        let least = target.hosts.iter().map(room).min().unwrap_or(1);
+        (least / nodes.div_ceil(hosts)).max(1)
     }
 
     /// What starts the jobs.
@@ -90,6 +129,6 @@ impl GridArguments {
             ..JobSpec::default()
         };
         let hosts = target.hosts.into_iter().map(|host| host.name).collect();
-        Ok(GridLauncher::connect(target.home, hosts, template, clock)?)
+        Ok(GridLauncher::connect(target.home, hosts, target.sight, template, clock)?)
     }
 }

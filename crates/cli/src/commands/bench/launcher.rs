@@ -6,8 +6,10 @@
 //! again with the same key, so that no job runs twice. What a job used is what the grid has
 //! recorded of its last start.
 //!
-//! A stage of fewer logical nodes than the grid has hosts runs on the first so many hosts, by name; one of
-//! more runs on all. How many jobs run at once is up to the slots of the hosts.
+//! Logical nodes are hosts: the jobs of the first node run on the first host by name, those of the next on the next, and so
+//! on again where there are more nodes than hosts. How many jobs run at once is up to the slots of the hosts. On a grid of a
+//! cluster each host has a watcher as well ([`forebay_study::hosts`]), which is a job too; numbers of processes are not
+//! told then, because they are those of other machines.
 //!
 //! What it does not do: start jobs again that were lost with their host. Memory: one entry for each job
 //! that has not ended.
@@ -48,10 +50,12 @@ pub struct GridLauncher {
     clock: Arc<dyn Clock>,
     /// What all jobs have in common; its name is the beginning of theirs.
     template: JobSpec,
-    /// The hosts of the grid by name.
+    /// The hosts on which the jobs may run, by name.
     hosts: Vec<HostName>,
-    /// Where the jobs of this stage may run.
-    allowed: HostList,
+    /// Whether the hosts are machines of their own, each with a watcher.
+    sight: Sight,
+    /// Jobs that are watchers.
+    watchers: Vec<JobId>,
     client: Option<Client>,
     watching: Option<Watching>,
     /// Number of the connection that watches; what an older one still says is not heard.
@@ -62,9 +66,19 @@ pub struct GridLauncher {
     lost_since: Option<Instant>,
 }
 
+/// Where the processes of jobs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// On this machine.
+    Here,
+    /// On the hosts of a cluster.
+    Hosts,
+}
+
 /// A job that has not ended.
 struct Tracked {
     number: usize,
+    host: Option<HostName>,
     output: PathBuf,
     started: bool,
     last: Option<Box<AttemptRecord>>,
@@ -88,17 +102,18 @@ impl GridLauncher {
     pub fn connect(
         home: GridHome,
         mut hosts: Vec<HostName>,
+        sight: Sight,
         template: JobSpec,
         clock: Arc<dyn Clock>,
     ) -> Result<GridLauncher> {
         hosts.sort();
-        let allowed = template.hosts.clone();
         let mut launcher = GridLauncher {
             home,
             clock,
             template,
             hosts,
-            allowed,
+            sight,
+            watchers: Vec::new(),
             client: None,
             watching: None,
             connection: 0,
@@ -165,21 +180,74 @@ impl GridLauncher {
         }
     }
 
+    /// The host of a logical node; none on a grid of one host, which takes what it gets.
+    fn host_of(&self, node: u32) -> Option<&HostName> {
+        let several = self.hosts.len() > 1 || self.sight == Sight::Hosts;
+        several.then(|| &self.hosts[node as usize % self.hosts.len()])
+    }
+
     fn spec(&self, launch: &Launch) -> Result<JobSpec> {
         let text = |word: &std::ffi::OsString| match word.to_str() {
             Some(word) => Ok(word.to_owned()),
             None => Err(refuse(format!("the path {} is not UTF-8", word.display()))),
         };
         let output = launch.output.clone().into_os_string();
+        let hosts = match self.host_of(launch.node) {
+            Some(host) => only(host)?,
+            None => self.template.hosts.clone(),
+        };
         Ok(JobSpec {
             command: launch.command.iter().map(text).collect::<Result<_>>()?,
             name: format!("{}-{}", self.template.name, launch.name),
             output: Some(text(&output)?),
-            hosts: self.allowed.clone(),
+            hosts,
             // A second start would be measured with the first.
             rerun: Rerun::Once,
             ..self.template.clone()
         })
+    }
+
+    /// Submits a job; asked again with the same key as often as needed, so that no job runs twice.
+    fn accepted(&mut self, spec: JobSpec) -> Result<JobId> {
+        let spec = Box::new(spec);
+        match self.ask(&Ask::Submit { spec, key: Some(Uuid::new_v4()) })? {
+            Answer::Accepted { job } => Ok(job),
+            Answer::Refused(refusal) => Err(refuse(refusal)),
+            _ => Err(refuse("the controller's answer cannot be understood")),
+        }
+    }
+
+    /// The hosts on which jobs may run, by name.
+    pub fn hosts(&self) -> &[HostName] {
+        &self.hosts
+    }
+
+    /// Submits the watcher of a host; what it prints goes to `output`.
+    ///
+    /// # Errors
+    /// If the grid refuses it.
+    pub fn watch_host(&mut self, place: usize, command: Vec<String>, output: String) -> Result<()> {
+        let host = &self.hosts[place];
+        let spec = JobSpec {
+            command,
+            name: format!("{}-watch-{host}", self.template.name),
+            output: Some(output),
+            hosts: only(host)?,
+            slots: 1,
+            rerun: Rerun::Once,
+            ..self.template.clone()
+        };
+        let job = self.accepted(spec)?;
+        self.watchers.push(job);
+        Ok(())
+    }
+
+    /// Ends watchers by force: those that wait for their start, and those that do not listen. One that has ended is left alone.
+    pub fn end_watchers(&mut self) {
+        for job in std::mem::take(&mut self.watchers) {
+            // One that has ended refuses; without a controller nobody can be told.
+            let _ = self.ask(&Ask::Command { target: job.into(), verb: Verb::Kill });
+        }
     }
 
     /// The moment that the controller told, on the clock of the study.
@@ -215,6 +283,7 @@ impl GridLauncher {
 
     fn start(&mut self, job: JobId, at: Moment, pid: Option<u32>) {
         let at = self.instant_of(at);
+        let pid = pid.filter(|_| self.sight == Sight::Here);
         // It may be told twice, and be started twice if its user wants it.
         if let Some(job) = self.jobs.get_mut(&job).filter(|job| !job.started) {
             job.started = true;
@@ -230,6 +299,7 @@ impl GridLauncher {
         }
         let Some(job) = self.jobs.remove(&job) else { return };
         let (number, at) = (job.number, self.instant_of(at));
+        let host = job.host.as_ref().map(ToString::to_string);
         let usage = job.last.as_ref().and_then(|last| last.usage);
         let exit = match job.last.and_then(|last| last.exit) {
             Some(Exit::Code(0)) => StudyExit::Success,
@@ -250,10 +320,16 @@ impl GridLauncher {
             number,
             at,
             exit,
+            host,
             last: usage.as_ref().and_then(counters_of),
             usage: Box::new(usage.unwrap_or_default()),
         });
     }
+}
+
+/// A list of one host.
+fn only(host: &HostName) -> Result<HostList> {
+    host.to_string().parse().map_err(refuse)
 }
 
 /// Says in the file of its output why a job was not started; the grid could not.
@@ -274,25 +350,14 @@ fn listen(connection: u64, mut notices: Notices, heard: &Sender<Heard>) {
 }
 
 impl Launcher for GridLauncher {
-    fn set_slots(&mut self, nodes: u32, _concurrent: u32) {
-        let first = self.hosts.get(..nodes as usize).filter(|_| self.template.hosts.is_empty());
-        let list = first.map(|hosts| {
-            let names: Vec<String> = hosts.iter().map(ToString::to_string).collect();
-            names.join(" ").parse().unwrap_or_default()
-        });
-        self.allowed = list.unwrap_or_else(|| self.template.hosts.clone());
-    }
+    fn set_slots(&mut self, _nodes: u32, _concurrent: u32) {}
 
     fn submit(&mut self, launch: Launch) -> Result<()> {
-        let spec = Box::new(self.spec(&launch)?);
-        let submitted = self.ask(&Ask::Submit { spec, key: Some(Uuid::new_v4()) })?;
-        let job = match submitted {
-            Answer::Accepted { job } => job,
-            Answer::Refused(refusal) => return Err(refuse(refusal)),
-            _ => return Err(refuse("the controller's answer cannot be understood")),
-        };
+        let host = self.host_of(launch.node).cloned().filter(|_| self.sight == Sight::Hosts);
+        let spec = self.spec(&launch)?;
+        let job = self.accepted(spec)?;
         let (number, output) = (launch.number, launch.output);
-        self.jobs.insert(job, Tracked { number, output, started: false, last: None });
+        self.jobs.insert(job, Tracked { number, host, output, started: false, last: None });
         if let Some(watching) = &self.watching
             && watching.watch(job).is_err()
         {
@@ -343,6 +408,7 @@ impl Launcher for GridLauncher {
                 number,
                 at,
                 exit: StudyExit::NotStarted,
+                host: None,
                 usage,
                 last: None,
             });

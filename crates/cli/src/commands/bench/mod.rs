@@ -4,6 +4,7 @@ pub(super) mod clean;
 mod compare;
 mod display;
 mod grid;
+mod hosts;
 mod launcher;
 mod list;
 mod mounts;
@@ -12,6 +13,7 @@ pub(super) mod result;
 mod run;
 mod show;
 pub(super) mod watch;
+mod watch_host;
 mod workload;
 
 use std::process::ExitCode;
@@ -42,6 +44,8 @@ enum Command {
     Compare(compare::Compare),
     Report(report::Report),
     Clean(clean::Clean),
+    #[command(hide = true)]
+    WatchHost(watch_host::WatchHost),
 }
 
 impl Bench {
@@ -53,6 +57,7 @@ impl Bench {
             Command::Compare(command) => command.run(),
             Command::Report(command) => command.run(),
             Command::Clean(command) => command.run(),
+            Command::WatchHost(command) => command.run(),
         }
     }
 }

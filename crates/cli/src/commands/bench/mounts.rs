@@ -1,5 +1,5 @@
-//! A storage that each node of a cluster mounts in a place of its own, tried on one machine: the jobs of each logical node work
-//! through the mount of theirs.
+//! A storage that nodes mount in places of their own: the jobs of each logical node work through the mount of theirs. With a grid
+//! that is the mount of the host on which the node is; on one machine it is a cluster that is tried out.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -21,12 +21,8 @@ impl<L> ThroughMounts<L> {
     /// Checks that the storage lies in the first of `mounts`.
     ///
     /// # Errors
-    /// If it does not, or a mount is not there.
-    pub fn new(jobs: L, mounts: &[PathBuf], storage: &[Areas]) -> Result<ThroughMounts<L>> {
-        let absolute = |path: &PathBuf| {
-            path.canonicalize().with_context(|| format!("--mounts {}", path.display()))
-        };
-        let mounts: Vec<PathBuf> = mounts.iter().map(absolute).collect::<Result<_>>()?;
+    /// If it does not.
+    pub fn new(jobs: L, mounts: Vec<PathBuf>, storage: &[Areas]) -> Result<ThroughMounts<L>> {
         let first = mounts.first().context("--mounts names no mount")?;
         for Areas { data, work, util, .. } in storage {
             for area in [data, work, util] {
@@ -39,6 +35,35 @@ impl<L> ThroughMounts<L> {
             }
         }
         Ok(ThroughMounts { jobs, mounts })
+    }
+}
+
+/// The mount points as jobs name them. Only the first must be one here if the others are [`Others::Elsewhere`].
+pub fn resolved(given: &[PathBuf], others: Others) -> Result<Vec<PathBuf>> {
+    let resolve = |(place, path): (usize, &PathBuf)| {
+        let shown = || format!("--mounts {}", path.display());
+        match (place, others) {
+            (1.., Others::Elsewhere) => std::path::absolute(path).with_context(shown),
+            (0, _) | (_, Others::Here) => path.canonicalize().with_context(shown),
+        }
+    };
+    given.iter().enumerate().map(resolve).collect()
+}
+
+/// Where the mount points besides the first are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// On this machine.
+    Here,
+    /// On other hosts.
+    Elsewhere,
+}
+
+/// A path of the storage as it is at the mount of a node.
+pub fn at_node(mounts: &[PathBuf], path: &Path, node: usize) -> PathBuf {
+    match (mounts.first(), mounts.get(node % mounts.len().max(1))) {
+        (Some(first), Some(own)) => moved(path.to_owned().into(), first, own).into(),
+        (None, _) | (_, None) => path.to_owned(),
     }
 }
 
@@ -63,6 +88,7 @@ impl<L: Launcher> Launcher for ThroughMounts<L> {
         let own = &self.mounts[launch.node as usize % self.mounts.len()];
         let command = launch.command.into_iter();
         launch.command = command.map(|argument| moved(argument, &self.mounts[0], own)).collect();
+        launch.output = moved(launch.output.into(), &self.mounts[0], own).into();
         self.jobs.submit(launch)
     }
 

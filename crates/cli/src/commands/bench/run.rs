@@ -9,12 +9,14 @@ use forebay_base::time::SystemClock;
 use forebay_process::Accounting;
 use forebay_study::record::{Record, State};
 use forebay_study::run::{
-    self as study, Areas, Caches, Launcher, Leftovers, Observer as _, Order, Slots,
+    self as study, Areas, Caches, Leftovers, Observer as _, Order, Scratch, Slots,
 };
 use forebay_study::{Error, fullstimer};
 
-use super::grid::GridArguments;
-use super::mounts::ThroughMounts;
+use super::grid::{GridArguments, Target};
+use super::hosts::{self, Places};
+use super::launcher::{GridLauncher, Sight};
+use super::mounts::{Others, ThroughMounts, resolved};
 use super::result::{self, Shown};
 use super::watch::{INTERRUPTED, Watch};
 use super::workload::WorkloadArguments;
@@ -38,6 +40,7 @@ const FAILED: u8 = 1;
   forebay bench run sessions --on /mnt/forebay/data --sessions 80 --nodes 4 --drop-caches
   forebay bench run mixed --on /mnt/xfs --against /mnt/forebay/data --rounds 5
   forebay bench run mixed --on /mnt/forebay/data --grid /srv/forebay -q night
+  forebay bench run mixed --on /mnt/forebay/data --grid --nodes 4 --work-of-jobs --out /mnt/forebay/data/study    each node a host of the cluster
   forebay bench run calibration --on /mnt/nfs --fullstimer       a log per job in the style of SAS
   forebay bench run --file mine.toml --on /mnt/forebay/data --out results/mine")]
 pub struct Run {
@@ -52,9 +55,13 @@ pub struct Run {
     /// Directory for utility files of sorts and joins [default: that of --work].
     #[arg(long, value_name = "PATH")]
     util: Option<PathBuf>,
-    /// Several mount points of the storage on this machine, separated by commas; --on must be in the first. Jobs of logical node
-    /// K use the K-th. For trying out a cluster on one machine.
-    #[arg(long, value_name = "PATHS", value_delimiter = ',', conflicts_with_all = ["grid", "against"])]
+    /// Put temporary data sets and utility files of each job into its work area of the grid (WORK and UTIL) instead of --work and
+    /// --util: on a cluster, on the own disk of each host.
+    #[arg(long, requires = "grid", conflicts_with_all = ["work", "util"])]
+    work_of_jobs: bool,
+    /// Several mount points of the storage, separated by commas; --on must be in the first. Jobs of logical node K use the K-th: with
+    /// --grid that of the K-th host by name, where hosts mount it in different places; otherwise all are on this machine.
+    #[arg(long, value_name = "PATHS", value_delimiter = ',', conflicts_with = "against")]
     mounts: Vec<PathBuf>,
     #[command(flatten)]
     grid: GridArguments,
@@ -100,7 +107,8 @@ impl Run {
         if self.drop_caches && !rustix::process::geteuid().is_root() {
             bail!("--drop-caches needs root: the kernel lets only root drop the page cache");
         }
-        Areas::check(&subjects, &plan.space()).map_err(|error| match error {
+        let scratch = if self.work_of_jobs { Scratch::OfJobs } else { Scratch::OfSubjects };
+        Areas::check(&subjects, &scratch.needed(&plan.space())).map_err(|error| match error {
             Error::Space { .. } => anyhow::Error::from(error).context(format!(
                 "{} at scale {} does not fit; try a smaller --scale",
                 mix.name, plan.scale
@@ -113,32 +121,27 @@ impl Run {
         install_engines(inputs.chain(jobs.flat_map(|job| &job.program.steps)))?;
         let (out, made) = result::folder(self.out.as_deref(), &format!("bench-{}", mix.name))?;
         let clock: Arc<dyn forebay_base::Clock> = Arc::new(SystemClock);
-        let mut launcher: Box<dyn Launcher> = match target {
-            Some(target) => Box::new(self.grid.launcher(target, &mix.name, Arc::clone(&clock))?),
-            None => {
-                let accounting = Accounting::find(Arc::clone(&clock));
-                let slots = Slots::new(Arc::clone(&clock), accounting);
-                match &*self.mounts {
-                    [] => Box::new(slots),
-                    mounts => Box::new(ThroughMounts::new(slots, mounts, &subjects)?),
-                }
-            }
-        };
+        let program = std::env::current_exe()?;
+        let mut watch = Watch::start()?;
         let order = Order {
             mix: &mix,
             plan: &plan,
             subjects: &subjects,
             rounds: self.rounds,
             caches,
+            scratch,
             leftovers: if self.keep { Leftovers::Keep } else { Leftovers::Remove },
             out: &out,
-            program: &std::env::current_exe()?,
+            program: &program,
             command: &std::env::args().collect::<Vec<String>>(),
             version: env!("CARGO_PKG_VERSION"),
             clock: Arc::clone(&clock),
+            hosts: None,
         };
-        let mut watch = Watch::start()?;
-        let ran = study::run(&order, &mut *launcher, &mut watch);
+        let ran = match target {
+            Some(target) => self.on_grid(target, order, &mut watch),
+            None => self.here(&order, &mut watch),
+        };
         watch.end();
         let record = match ran {
             Ok(record) => record,
@@ -146,20 +149,77 @@ impl Run {
                 if made {
                     let _ = std::fs::remove_dir(&out);
                 }
-                return Err(error.into());
+                if watch.interrupted().is_some() {
+                    note!("forebay: {error:#}");
+                    return Ok(ExitCode::from(INTERRUPTED));
+                }
+                return Err(error);
             }
         };
-        let report = result::write(&record, &out)?;
+        self.show(&record, &out)?;
+        Ok(exit_code(&record, &watch))
+    }
+
+    /// Writes what is made of the record, and prints what was asked.
+    fn show(&self, record: &Record, out: &Path) -> Result<()> {
+        let report = result::write(record, out)?;
         if self.fullstimer {
-            fullstimer::write(&record, &out)?;
+            fullstimer::write(record, out)?;
         }
         let shown = match (self.json, self.brief) {
             (true, _) => Shown::Json,
             (false, true) => Shown::Verdict,
             (false, false) => Shown::Tables,
         };
-        result::show(&record, &report, shown)?;
-        Ok(exit_code(&record, &watch))
+        result::show(record, &report, shown)
+    }
+
+    /// Runs the jobs as processes of this machine.
+    fn here(&self, order: &Order<'_>, watch: &mut Watch) -> Result<Record> {
+        let accounting = Accounting::find(Arc::clone(&order.clock));
+        let slots = Slots::new(Arc::clone(&order.clock), accounting);
+        Ok(match &*self.mounts {
+            [] => study::run(order, &mut { slots }, watch)?,
+            mounts => {
+                let mounts = resolved(mounts, Others::Here)?;
+                let mut launcher = ThroughMounts::new(slots, mounts, order.subjects)?;
+                study::run(order, &mut launcher, watch)?
+            }
+        })
+    }
+
+    /// Runs the jobs on the grid; on that of a cluster with a watcher on each host.
+    fn on_grid(&self, target: Target, order: Order<'_>, watch: &mut Watch) -> Result<Record> {
+        let clock = &order.clock;
+        let on_hosts = target.sight() == Sight::Hosts;
+        let mut launcher = self.grid.launcher(target, &order.mix.name, Arc::clone(clock))?;
+        if self.mounts.len() > 1 && self.mounts.len() != launcher.hosts().len() {
+            bail!(
+                "--mounts names {} mount points for {} hosts of the grid ({}); name one for each, in this order",
+                self.mounts.len(),
+                launcher.hosts().len(),
+                launcher.hosts().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+            );
+        }
+        let others = if on_hosts { Others::Elsewhere } else { Others::Here };
+        let mounts = resolved(&self.mounts, others)?;
+        if !on_hosts {
+            return run_through(&mounts, &order, &mut launcher, watch);
+        }
+        let places = Places {
+            subjects: order.subjects,
+            scratch: order.scratch,
+            mounts: &mounts,
+            out: order.out,
+            program: order.program,
+        };
+        let Some(hosts) = hosts::start(&places, &mut launcher, clock, watch)? else {
+            bail!("interrupted before all hosts had answered");
+        };
+        let order = Order { hosts: Some(&hosts), ..order };
+        let ran = run_through(&mounts, &order, &mut launcher, watch);
+        hosts::end(hosts.into_inner(), &mut launcher);
+        ran
     }
 
     fn subjects(&self) -> Result<Vec<Areas>> {
@@ -182,6 +242,22 @@ impl Run {
         }
         Ok(subjects)
     }
+}
+
+/// Makes the study, with the jobs of each node at its mount if there are several.
+fn run_through(
+    mounts: &[PathBuf],
+    order: &Order<'_>,
+    launcher: &mut GridLauncher,
+    watch: &mut Watch,
+) -> Result<Record> {
+    Ok(match mounts {
+        [] => study::run(order, launcher, watch)?,
+        mounts => {
+            let mut launcher = ThroughMounts::new(launcher, mounts.to_vec(), order.subjects)?;
+            study::run(order, &mut launcher, watch)?
+        }
+    })
 }
 
 fn label(path: &Path) -> String {

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use forebay_base::DiskId;
 use forebay_base::channel::ServiceId;
 use forebay_base::time::SystemClock;
 use forebay_disk::remote::{DiskService, HANDLES_MAX};
 use forebay_engine::files::holder;
 use forebay_engine::trust;
 use forebay_fs::fsck::NamedDisk;
+use forebay_fs::record::DiskRecord;
 use forebay_node::home::NodeFile;
 use forebay_node::members::visit::DiskSpace;
 use forebay_node::members::{NoFilesets, Phase};
@@ -187,9 +189,9 @@ fn withdraw_removed(
     };
     for (uuid, disk) in removed {
         service.withdraw(&uuid);
-        let location = disk.describe().location;
+        let record = DiskRecord::new(DiskId(0), &uuid, &disk.describe().location);
         disk.let_go();
-        unlabel(&member.file().cluster.to_string(), &uuid, &location);
+        unlabel(&member.file().cluster.to_string(), &record);
     }
 }
 

@@ -101,6 +101,11 @@ pub struct Which {
 }
 
 impl Which {
+    /// Whether anything was said.
+    pub fn is_given(&self) -> bool {
+        self.name.is_some() || self.base.home.is_some()
+    }
+
     /// The folder of this machine's node, or of one that is being made.
     fn home(&self) -> Result<NodeHome> {
         let base = self.base.path()?;

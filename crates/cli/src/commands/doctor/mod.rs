@@ -1,5 +1,6 @@
 //! `forebay doctor`.
 
+mod cluster;
 mod mutes;
 mod shared;
 
@@ -15,7 +16,8 @@ use crate::output::Table;
 
 /// Check this host for problems that slow analytics down or endanger data.
 ///
-/// Looks at the kernel, processors, memory, disks, network, limits and FUSE, and at the directories given. Nothing is changed:
+/// Looks at the kernel, processors, memory, disks, network, limits and FUSE, and at the directories given, or with --cluster at the
+/// cluster of which this host is a node (as root). Nothing is changed:
 /// each finding comes with the command that fixes it, and --fix-script writes a script that makes all fixes permanent.
 /// Exit codes: 0 no findings or only advice, 1 warnings or problems found, 2 not checked.
 #[derive(clap::Args)]
@@ -26,7 +28,8 @@ use crate::output::Table;
   forebay doctor --explain memory/dirty
   forebay doctor --mute memory/swappiness --until 2027-03-31 --reason 'the database wants it'
   forebay doctor --studies                 what the published studies tuned, and what still holds
-  forebay doctor --shared /nfs --with /nfs2      is this storage fit for data that hosts share?")]
+  forebay doctor --shared /nfs --with /nfs2      is this storage fit for data that hosts share?
+  forebay doctor --cluster                 nodes, certificates, versions and clocks of the cluster, and its etcd")]
 pub struct Doctor {
     /// Directories in which programs read or write.
     paths: Vec<PathBuf>,
@@ -46,6 +49,8 @@ pub struct Doctor {
     mutes: mutes::MuteOptions,
     #[command(flatten)]
     shared: shared::SharedOptions,
+    #[command(flatten)]
+    cluster: cluster::ClusterOptions,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -66,8 +71,11 @@ impl Doctor {
             return Ok(code);
         }
         let mutes = self.mutes.read()?;
-        let host = Host::here(&self.paths)?;
-        let (examined, muted) = without_muted(examine(&host), &mutes);
+        let examined = match self.cluster.examine()? {
+            Some(examined) => examined,
+            None => examine(&Host::here(&self.paths)?),
+        };
+        let (examined, muted) = without_muted(examined, &mutes);
         if let Some(path) = &self.fix_script {
             write_script(path, &examined.findings)?;
         }
@@ -133,7 +141,7 @@ fn print_lines(heading: &str, lines: &[Line]) -> Result<()> {
 }
 
 fn explain(code: &str, json: bool) -> Result<ExitCode> {
-    let checks = checks::all();
+    let checks = checks::known();
     let Some(check) = checks.iter().find(|check| check.code == code) else {
         let codes: Vec<&str> = checks.iter().map(|check| check.code).collect();
         bail!("there is no check \"{code}\"; choose from {}", codes.join(", "));

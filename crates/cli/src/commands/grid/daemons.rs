@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use forebay_engine::agent::{self, nursery, watchdog};
 use forebay_engine::cgroup::Parent;
 use forebay_engine::cluster::Cluster;
 use forebay_engine::home::{Begin, GridHome};
 use forebay_engine::protocol::{Answer, Ask};
 use forebay_engine::relay;
+use forebay_engine::server::settings::NO_SLURM;
 use forebay_engine::server::{self, settings};
 use forebay_engine::shim::allocation;
 use forebay_grid::config::HostEngine;
@@ -217,6 +218,11 @@ impl Agent {
                 bail!("--name is missing: choose a name for this host, as in --name gridn1")
             }
         };
+        ensure!(
+            self.engine == Engine::Agent || !home.cluster().exists(),
+            "--engine slurm: {} is a node of a cluster's grid: {NO_SLURM}",
+            self.root.display()
+        );
         let engine = self.engine.into();
         check_engine(&home, &name, engine)?;
         // Whoever finds no such times in `forebay usage` looks here for the reason.

@@ -447,7 +447,7 @@ impl Explain {
 
 impl Output {
     /// That of a job as a whole.
-    pub(super) fn of(which: Which, job: Target, follow: bool, errors: bool) -> Output {
+    pub fn of(which: Which, job: Target, follow: bool, errors: bool) -> Output {
         Output { which, job, follow, errors, json: false }
     }
 

@@ -27,7 +27,8 @@ use crate::output::put;
 /// The grid sets these variables for the job: WORK, UTIL and TMPDIR (directories of its own, removed when it ends),
 /// FOREBAY_JOB (its number), FOREBAY_INDEX (its element if it is an array, otherwise 0), FOREBAY_SLOTS (slots it may use),
 /// FOREBAY_HOST, FOREBAY_GRID (folder of the grid), FOREBAY_ATTEMPT (number of this start, from 1), FOREBAY_RESTART
-/// (1 from the second start on) and FOREBAY_CHECKPOINT (1 with --checkpoint); for a service FOREBAY_SERVICE and FOREBAY_PORT.
+/// (1 from the second start on) and FOREBAY_CHECKPOINT (1 with --checkpoint); for a service FOREBAY_SERVICE and FOREBAY_PORT;
+/// FOREBAY_FULLSTIMER (the log of what it uses, in queues that keep one).
 ///
 /// A job that could never start is refused, because no host of the grid is large enough or --depends can no longer
 /// become true.

@@ -13,7 +13,7 @@ use forebay_engine::files::{folder, holder};
 use forebay_engine::home::{Begin, GridHome};
 use forebay_engine::protocol::client::Client;
 use forebay_engine::protocol::{Answer, Ask, HostState};
-use forebay_engine::server::settings;
+use forebay_engine::server::settings::{self, NO_SLURM};
 use forebay_engine::trust;
 use forebay_fuse::settings::TransportChoice;
 use forebay_grid::config::{HostConfig, HostEngine};
@@ -200,6 +200,11 @@ impl Up {
             self.engine == Engine::Agent || self.hosts == 1,
             "--engine slurm: Slurm is one host of the grid, however many nodes it has; omit --hosts"
         );
+        ensure!(
+            self.engine == Engine::Agent || !is_node,
+            "--engine slurm: {} is a node of a cluster's grid: {NO_SLURM}",
+            self.root.display()
+        );
         check_root(&self.root)?;
         self.monitors.listen()?;
         let areas = self.mount.as_deref().map(|place| self.mount_at(place)).transpose()?;
@@ -211,11 +216,6 @@ impl Up {
         home.make()?;
         let begin = if self.new { Begin::Anew } else { Begin::First };
         if let Some(cluster) = self.on_nodes.cluster(&home)? {
-            ensure!(
-                self.engine == Engine::Agent,
-                "--engine slurm applies to a grid of its own: {} is a node of a cluster's grid",
-                self.root.display()
-            );
             return self.run_on_node(&home, &cluster, &root, begin);
         }
         if self.engine == Engine::Slurm {

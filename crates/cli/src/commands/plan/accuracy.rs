@@ -152,7 +152,7 @@ fn line(
     machine: &Machine,
     storage: Option<Storage>,
 ) -> Result<Line> {
-    let checked = recorded::predict(stage, demands, machine.effective_processors, storage)?;
+    let checked = recorded::predict(stage, demands, 1, machine.effective_processors, storage)?;
     Ok(Line { error: checked.error(), real_error: checked.real_error(), checked })
 }
 

@@ -9,26 +9,91 @@ use forebay_study::report::{Head, Section, Standing, page, sheet};
 use forebay_study::summary::Sheet;
 use maud::{Markup, html};
 
-use super::Measured;
+use super::{Measured, Verified};
 
 /// The whole page.
-pub(super) fn plan_page(plan: &Plan, measured: Option<&Measured>) -> Markup {
+pub(super) fn plan_page(
+    plan: &Plan,
+    measured: Option<&Measured>,
+    verified: Option<&Verified>,
+) -> Markup {
+    let under = measured.iter().map(|found| measured_line(found));
     let head = Head {
         kicker: "Forebay plan".to_owned(),
         title: plan.site.name.clone(),
-        under: measured.iter().map(|found| measured_line(found)).collect(),
+        under: under.chain(verified.iter().map(|found| found.line())).collect(),
         standing: Standing::Complete,
     };
     let section = |name, title, body| Section { name, title, body };
-    page(
-        &head,
-        &[
-            section("needed", "What is needed", sheet(&numbers(plan))),
-            section("storage", "Storage", html! { (layout_charts(plan)) (sheet(&layouts(plan))) }),
-            section("what-if", "What if", html! { (what_if_chart(plan)) (sheet(&what_if(plan))) }),
-            section("checklist", "Before buying", checklist()),
-        ],
-    )
+    let mut sections = vec![
+        section("needed", "What is needed", sheet(&numbers(plan))),
+        section("storage", "Storage", html! { (layout_charts(plan)) (sheet(&layouts(plan))) }),
+        section("what-if", "What if", html! { (what_if_chart(plan)) (sheet(&what_if(plan))) }),
+    ];
+    if let Some(found) = verified {
+        let body = html! { (error_chart(found)) (sheet(&accuracy(found))) };
+        sections.push(section("accuracy", "How far predictions are off", body));
+    }
+    sections.push(section("checklist", "Before buying", checklist()));
+    page(&head, &sections)
+}
+
+/// Predictions beside what was measured.
+fn accuracy(found: &Verified) -> Sheet {
+    let mut rows = Table::new(&[
+        "stage",
+        "nodes",
+        "at once",
+        "jobs",
+        "measured s",
+        "predicted s",
+        "error %",
+        "job s measured",
+        "job s predicted",
+        "job error %",
+    ]);
+    for line in &found.accuracy.lines {
+        let one = &line.checked;
+        rows.push(vec![
+            one.stage.as_str().into(),
+            u64::from(one.nodes).into(),
+            u64::from(one.concurrent).into(),
+            (one.jobs as u64).into(),
+            one.measured_seconds.into(),
+            one.predicted_seconds.into(),
+            (line.error * 100.0).into(),
+            one.measured_real_seconds.into(),
+            one.predicted_real_seconds.into(),
+            (line.real_error * 100.0).into(),
+        ]);
+    }
+    let mut notes = vec![
+        "All stages are predicted from the stage of one node with the model of plan simulate. The first line repeats that stage: what two \
+         runs of the same differ."
+            .to_owned(),
+    ];
+    notes.extend(found.accuracy.machine.disturbance());
+    table("accuracy", "Predictions beside measurements", notes, rows)
+}
+
+fn error_chart(found: &Verified) -> Markup {
+    let group = |line: &super::accuracy::Line| {
+        let value = |middle, place: usize, series: &str| Value {
+            middle,
+            spread: None,
+            ink: Ink::number(place),
+            series: series.to_owned(),
+        };
+        let one = &line.checked;
+        let values = vec![
+            value(one.measured_seconds, 0, "measured"),
+            value(one.predicted_seconds, 1, "predicted"),
+        ];
+        Group { label: one.stage.clone(), unit: Unit::Seconds, values }
+    };
+    let groups: Vec<Group> = found.accuracy.lines.iter().map(group).collect();
+    let caption = Caption::new("Seconds of each stage, measured and predicted", "");
+    html! { @if let Some(chart) = bars(&caption, &groups, Extent::Common) { (chart) } }
 }
 
 /// What a study on the own hardware sustained.
@@ -141,7 +206,7 @@ mod tests {
     #[test]
     fn the_page_has_every_number_layout_change_and_item() {
         let plan = plan(&Site::read("s", TEMPLATE).unwrap());
-        let page = plan_page(&plan, None).into_string();
+        let page = plan_page(&plan, None, None).into_string();
         for line in &plan.lines {
             assert!(page.contains(line.what), "{}", line.what);
         }

@@ -120,8 +120,8 @@ impl Checked {
     }
 }
 
-/// Predicts every stage of the first run of `other`, whose nodes are parts of one machine, from the mean demand of each class in
-/// `from`.
+/// Predicts every stage of the first run of `other` from the mean demand of each class in `from`. Its nodes are parts of one
+/// machine with `cores`, or were on the hosts of a grid, each such a machine.
 pub fn check(
     from: &Stage,
     other: &Record,
@@ -130,7 +130,8 @@ pub fn check(
 ) -> Result<Vec<Checked>> {
     let classes = demands(from, |job| demand(job, storage));
     let run = other.runs.first().context("the study to check has no run")?;
-    run.stages.iter().map(|stage| predict(stage, &classes, cores, storage)).collect()
+    let machines = u32::try_from(other.machines().count()).unwrap_or(u32::MAX);
+    run.stages.iter().map(|stage| predict(stage, &classes, machines, cores, storage)).collect()
 }
 
 /// The mean demand of each class of jobs in a stage.
@@ -142,10 +143,11 @@ pub fn demands(stage: &Stage, demand: impl Fn(&JobRecord) -> Demand) -> BTreeMap
     classes.into_iter().map(|(class, demands)| (class, mean(&demands))).collect()
 }
 
-/// Predicts a stage, whose nodes share one machine, from what jobs of its classes need.
+/// Predicts a stage, whose nodes share so many machines, from what jobs of its classes need.
 pub fn predict(
     stage: &Stage,
     classes: &BTreeMap<String, Demand>,
+    machines: u32,
     cores: f64,
     storage: Option<Storage>,
 ) -> Result<Checked> {
@@ -158,7 +160,7 @@ pub fn predict(
     }
     let setup = Setup {
         nodes: stage.nodes,
-        nodes_per_machine: stage.nodes,
+        nodes_per_machine: stage.nodes.div_ceil(machines.max(1)),
         machine_cores: cores,
         concurrent: stage.concurrent,
         storage,
@@ -247,6 +249,22 @@ mod tests {
         other.runs[0].stages[0].jobs[0].class = "unheard-of".to_owned();
         let error = check(stage, &other, cores, None).err().unwrap().to_string();
         assert!(error.contains("\"unheard-of\""), "{error}");
+    }
+
+    #[test]
+    fn nodes_that_were_hosts_have_a_machine_each() {
+        use forebay_study::record::Host;
+        let record = record();
+        let (_, stage) = stage(&record, None).unwrap();
+        let cores = 4.0;
+        let shared = check(stage, &record, cores, None).unwrap();
+        let host = |boot: &str| Host { boot: boot.to_owned(), ..Host::default() };
+        let apart = Record { hosts: vec![host("1"), host("2")], ..record.clone() };
+        let apart = check(stage, &apart, cores, None).unwrap();
+        assert!(apart[0].predicted_seconds < 0.7 * shared[0].predicted_seconds);
+        let one = Record { hosts: vec![host("1"), host("1")], ..record.clone() };
+        let one = check(stage, &one, cores, None).unwrap();
+        assert!((one[0].predicted_seconds - shared[0].predicted_seconds).abs() < 1e-9);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub struct SimulateCommand {
     /// Stage to predict from [default: the first].
     #[arg(long, value_name = "NAME")]
     stage: Option<String>,
-    /// Predict the stages of this study, whose nodes are parts of one machine, and compare with what was measured.
+    /// Predict the stages of this study, and compare with what was measured. Its nodes are parts of one machine, or the hosts of a grid.
     #[arg(long, value_name = "RESULT", conflicts_with_all = ["machines", "concurrent", "spread"])]
     check: Option<PathBuf>,
     /// Print JSON.
@@ -84,11 +84,19 @@ impl SimulateCommand {
         let (run, stage) = recorded::stage(&record, self.stage.as_deref())
             .with_context(|| self.record.display().to_string())?;
         let storage = self.storage(recorded::storage_limit(run))?;
-        let cores = self.cores.unwrap_or_else(|| f64::from(record.machine.cpus.max(1)));
+        let machines = record.machines().count();
+        let each = f64::from(record.cpus().max(1)) / machines.max(1) as f64;
+        let cores = self.cores.unwrap_or(each);
         if let Some(other) = &self.check {
             let checked = recorded::check(stage, &read(other)?, cores, storage)
                 .with_context(|| other.display().to_string())?;
             return self.show_check(stage, &checked);
+        }
+        if machines > 1 {
+            bail!(
+                "{} ran on {machines} machines; more machines are predicted from a study on one of them (bench run --grid -m HOST)",
+                self.record.display()
+            );
         }
         let rows = self
             .machines

@@ -11,7 +11,9 @@ use forebay_base::time::SystemClock;
 use forebay_process::Accounting;
 use forebay_study::Error;
 use forebay_study::record::Record;
-use forebay_study::run::{self as study, Areas, Caches, Leftovers, Observer as _, Order, Slots};
+use forebay_study::run::{
+    self as study, Areas, Caches, Leftovers, Observer as _, Order, Scratch, Slots,
+};
 use forebay_workload::mix::{Concurrent, Mix, Options, Plan, StageSpec};
 
 use super::accuracy::{Accuracy, BASE, Line};
@@ -158,12 +160,14 @@ fn run(
         subjects,
         rounds: 1,
         caches: Caches::AsTheyAre,
+        scratch: Scratch::OfSubjects,
         leftovers: Leftovers::Remove,
         out,
         program: &std::env::current_exe()?,
         command: &std::env::args().collect::<Vec<String>>(),
         version: env!("CARGO_PKG_VERSION"),
         clock,
+        hosts: None,
     };
     Ok(study::run(&order, &mut slots, watch)?)
 }

@@ -8,7 +8,7 @@ use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::{Moment, Target};
 
 use super::super::row::{Row, client, known, rows};
-use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read};
+use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read, refused};
 use super::format::{Field, Format};
 use super::state::{self, targets};
 use super::{NOTHING, day, now};
@@ -18,11 +18,11 @@ use Takes::{Nothing, Value};
 const OPTIONS: &[Opt] = &[
     harmless("A", 'A', Nothing),
     read("a", 'a', Nothing),
-    harmless("app", ' ', Value),
+    refused("app", ' ', Value, "jobs are not chosen by application profile"),
     harmless("aff", ' ', Nothing),
     read("d", 'd', Nothing),
-    harmless("G", 'G', Value),
-    harmless("g", 'g', Value),
+    refused("G", 'G', Value, "jobs are not chosen by user group; use -u"),
+    refused("g", 'g', Value, "a grid has no job groups"),
     harmless("hms", ' ', Nothing),
     read("J", 'J', Value),
     read("l", 'l', Nothing),
@@ -42,7 +42,7 @@ const OPTIONS: &[Opt] = &[
     read("w", 'w', Nothing),
     read("W", 'W', Nothing),
     harmless("X", 'X', Nothing),
-    harmless("x", 'x', Nothing),
+    refused("x", 'x', Nothing, "a grid has no job exceptions"),
 ];
 
 const GRAMMAR: Grammar =

@@ -17,6 +17,7 @@ use super::super::row::{client, me};
 use super::super::words::{
     Given, Grammar, Opt, Style, Takes, Until, directives, harmless, ignored, read, refused,
 };
+use super::login;
 use super::requirement::Needs;
 use super::units::{memory, point_in_time, run_limit, unit_for_limits};
 use super::{default_queue, host_name};
@@ -33,16 +34,16 @@ const OPTIONS: &[Opt] = &[
     harmless("ar", ' ', Nothing),
     read("b", ' ', Value),
     read("B", ' ', Nothing),
-    harmless("C", ' ', Value),
-    harmless("c", ' ', Value),
+    ignored("C", ' ', Value),
+    ignored("c", ' ', Value),
     read("cwd", ' ', Value),
-    harmless("D", ' ', Value),
+    ignored("D", ' ', Value),
     read("e", ' ', Value),
     read("E", ' ', Value),
     read("env", ' ', Value),
     read("eo", ' ', Value),
     read("Ep", ' ', Value),
-    harmless("F", ' ', Value),
+    ignored("F", ' ', Value),
     refused("f", ' ', Value, "hosts of a grid see the same files"),
     ignored("g", ' ', Value),
     ignored("G", ' ', Value),
@@ -56,7 +57,7 @@ const OPTIONS: &[Opt] = &[
     read("Jd", ' ', Value),
     read("K", ' ', Nothing),
     refused("k", ' ', Value, "use forebay submit --checkpoint"),
-    harmless("L", ' ', Value),
+    read("L", ' ', Value),
     read("m", ' ', Value),
     read("M", ' ', Value),
     read("n", ' ', Value),
@@ -64,25 +65,25 @@ const OPTIONS: &[Opt] = &[
     harmless("ne", ' ', Nothing),
     read("o", ' ', Value),
     read("oo", ' ', Value),
-    harmless("outdir", ' ', Value),
-    harmless("p", ' ', Value),
+    ignored("outdir", ' ', Value),
+    ignored("p", ' ', Value),
     read("P", ' ', Value),
     read("q", ' ', Value),
     read("Q", ' ', Value),
     read("R", ' ', Value),
     read("r", ' ', Nothing),
     read("rn", ' ', Nothing),
-    harmless("S", ' ', Value),
+    ignored("S", ' ', Value),
     ignored("sla", ' ', Value),
     read("sp", ' ', Value),
     read("t", ' ', Value),
-    harmless("T", ' ', Value),
+    ignored("T", ' ', Value),
     harmless("ti", ' ', Nothing),
     harmless("tty", ' ', Nothing),
     read("u", ' ', Value),
     read("U", ' ', Value),
     harmless("ul", ' ', Nothing),
-    harmless("v", ' ', Value),
+    ignored("v", ' ', Value),
     read("w", ' ', Value),
     harmless("We", ' ', Value),
     read("W", ' ', Value),
@@ -202,6 +203,7 @@ pub fn job(given: &Given) -> Result<JobSpec> {
     let utf8 = |path: &std::path::Path| {
         path.to_str().map(str::to_owned).with_context(|| format!("{}: not UTF-8", path.display()))
     };
+    given.value("L").map_or(Ok(()), login::check)?;
     let (name, array) = name_and_array(given.value("J").unwrap_or_default())?;
     let slots = slots(given)?;
     let needs = Needs::of(given)?;
@@ -269,6 +271,18 @@ fn notify(given: &Given) -> Option<Box<Notify>> {
     notification(on, mail.unwrap_or_default(), None)
 }
 
+/// A script as `-L` wants it to be run.
+fn as_login(given: &Given, text: String) -> String {
+    let Some(shell) = given.value("L") else { return text };
+    login::script(shell, &text).unwrap_or_else(|| {
+        note!(
+            "bsub: warning: -L {shell} has no effect: it is for scripts of sh, bash, dash, ksh and zsh, and the script names another \
+             program in its first line, or the shell is another one"
+        );
+        text
+    })
+}
+
 /// Runs it; the exit code is 255 if the job is refused, with `-K` that of the job.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let given = GRAMMAR.read(arguments)?;
@@ -280,13 +294,19 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     if is_attached {
         let words = given.words.clone();
         ensure!(!words.is_empty(), "No command is specified. Job not submitted.");
-        let command = ["/bin/sh".to_owned(), "-c".to_owned(), words.join(" ")].to_vec();
+        let login = given.value("L").and_then(login::command);
+        let mut command: Vec<String> = match login {
+            Some(login) => login.map(str::to_owned).to_vec(),
+            None => vec!["/bin/sh".to_owned(), "-c".to_owned()],
+        };
+        command.push(words.join(" "));
         let spec =
             JobSpec { command, output: None, error: None, rerun: Rerun::Once, ..job(&given)? };
         return attached(spec, !given.has("I"));
     }
     let (name, text, in_script) = script(&given)?;
     let given = given.over(in_script);
+    let text = as_login(&given, text);
     let mut spec = JobSpec { command: vec![name], script: Some(text), ..job(&given)? };
     let mut client = client()?;
     // A job with a queue of its own is told so, another one that it is in the default queue.

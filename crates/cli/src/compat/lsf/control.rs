@@ -3,41 +3,112 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
+use forebay_engine::protocol::client::Client;
 use forebay_engine::protocol::{Answer, Ask, Refusal, RefusalKind};
 use forebay_grid::event::Verb;
 use forebay_grid::vocabulary::Target;
 
-use super::super::row::{client, rows};
+use super::super::row::{Row, client, rows};
 use super::super::signal::verb_of;
-use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, read};
+use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read, refused};
 use super::state::{self, targets};
 
 use Takes::{Nothing, Value};
 
-const OPTIONS: &[Opt] = &[
-    harmless("a", ' ', Nothing),
-    harmless("app", ' ', Value),
-    harmless("b", ' ', Nothing),
-    harmless("C", ' ', Value),
-    harmless("d", ' ', Nothing),
-    harmless("e", ' ', Nothing),
-    harmless("g", ' ', Value),
-    harmless("H", ' ', Nothing),
+/// Which jobs. What would choose fewer jobs than are chosen here is refused, as others would be hit.
+const CHOICE: &[Opt] = &[
+    refused(
+        "app",
+        ' ',
+        Value,
+        "jobs are not chosen by application profile; use -J, -m, -P, -q or -u",
+    ),
+    refused("g", ' ', Value, "a grid has no job groups; use -J, -m, -P, -q or -u"),
+    refused("G", ' ', Value, "jobs are not chosen by user group; use -u"),
     read("J", ' ', Value),
     read("m", ' ', Value),
-    harmless("p", ' ', Nothing),
     read("P", ' ', Value),
     read("q", ' ', Value),
-    harmless("r", ' ', Nothing),
-    read("s", ' ', Value),
-    harmless("stat", ' ', Value),
     read("u", ' ', Value),
     read("V", ' ', Nothing),
 ];
 
+const BKILL: &[Opt] = &[
+    harmless("b", ' ', Nothing),
+    harmless("C", ' ', Value),
+    harmless("d", ' ', Nothing),
+    harmless("r", ' ', Nothing),
+    read("s", ' ', Value),
+    read("stat", ' ', Value),
+];
+
+const BSTOP: &[Opt] = &[harmless("a", ' ', Nothing), harmless("C", ' ', Value)];
+
+const BREQUEUE: &[Opt] = &[
+    read("a", ' ', Nothing),
+    read("d", ' ', Nothing),
+    read("e", ' ', Nothing),
+    refused("H", ' ', Nothing, "run bstop as soon as the job waits"),
+    read("p", ' ', Nothing),
+    read("r", ' ', Nothing),
+];
+
+/// The states of jobs that the options choose, in LSF's words; any if none.
+fn states(given: &Given) -> Result<Option<Vec<&'static str>>> {
+    let mut states = Vec::new();
+    match given.value("stat").map(str::to_ascii_lowercase).as_deref() {
+        None => {}
+        Some("run") => states.push("RUN"),
+        Some("pend") => states.push("PEND"),
+        Some("susp") => states.extend(["PSUSP", "USUSP"]),
+        Some(other) => bail!("-stat {other}: choose from run, pend and susp"),
+    }
+    let chosen: [(&str, &[&str]); 4] =
+        [("d", &["DONE"]), ("e", &["EXIT"]), ("p", &["PEND", "PSUSP"]), ("r", &["RUN", "USUSP"])];
+    for (option, of_option) in chosen {
+        states.extend(of_option.iter().filter(|_| given.has(option)));
+    }
+    Ok(Some(states).filter(|states| !states.is_empty() && !given.has("a")))
+}
+
+/// The jobs that are named or chosen.
+fn chosen(client: &mut Client, given: &Given) -> Result<Vec<Target>> {
+    let mut named: Vec<Target> = Vec::new();
+    for word in given.words.iter().flat_map(|word| word.split_whitespace()) {
+        named.extend(targets(word)?);
+    }
+    let states = states(given)?;
+    let has_ended = |state: &&str| ["DONE", "EXIT"].contains(state);
+    let ended = given.has("a") || states.iter().flatten().any(has_ended);
+    let is_chosen = |row: &Row| {
+        states.as_ref().is_none_or(|states| states.contains(&state::of(row.view.state)))
+    };
+    if !named.is_empty() {
+        if states.is_none() {
+            return Ok(named);
+        }
+        let found = rows(client, Some(&named[..]), true)?;
+        return Ok(found.iter().filter(|row| is_chosen(row)).map(|row| row.target).collect());
+    }
+    let chooses = !given.words.is_empty()
+        || states.is_some()
+        || ["a", "J", "m", "P", "q", "u"].iter().any(|option| given.has(option));
+    ensure!(chooses, "Job ID or selection options are missing");
+    let found = rows(client, None, ended)?;
+    let taken = found.iter().filter(|row| state::takes(row, given) && is_chosen(row));
+    let mut taken: Vec<Target> = taken.map(|row| row.target).collect();
+    taken.dedup();
+    Ok(taken)
+}
+
 /// Does something to the jobs that are named or chosen, and says so of each.
-fn run(command: &'static str, verb: Verb, done: &str, arguments: &[String]) -> Result<ExitCode> {
-    let grammar = Grammar { command, style: Style::Lsf, until: Until::End, tables: &[OPTIONS] };
+fn run(
+    command: &'static str,
+    own: &'static [&'static [Opt]],
+    (verb, done): (Verb, &str),
+    arguments: &[String],
+) -> Result<ExitCode> {
+    let grammar = Grammar { command, style: Style::Lsf, until: Until::End, tables: own };
     let given = grammar.read(arguments)?;
     if given.has("V") {
         note!("{}", super::VERSION);
@@ -45,24 +116,10 @@ fn run(command: &'static str, verb: Verb, done: &str, arguments: &[String]) -> R
     }
     let verb = given.value("s").map_or(Ok(verb), |signal| verb_of("-s ", signal))?;
     let mut client = client()?;
-    let mut wanted: Vec<Target> = Vec::new();
-    let mut is_named = false;
-    for word in given.words.iter().flat_map(|word| word.split_whitespace()) {
-        let found = targets(word)?;
-        is_named |= !found.is_empty();
-        wanted.extend(found);
-    }
-    if !is_named {
-        let chooses =
-            !given.words.is_empty() || ["J", "m", "P", "q", "u"].iter().any(|o| given.has(o));
-        ensure!(chooses, "Job ID or selection options are missing");
-        let found = rows(&mut client, None, false)?;
-        wanted.extend(found.iter().filter(|row| state::takes(row, &given)).map(|row| row.target));
-        wanted.dedup();
-        if wanted.is_empty() {
-            note!("No matching job found");
-            return Ok(ExitCode::from(255));
-        }
+    let wanted = chosen(&mut client, &given)?;
+    if wanted.is_empty() {
+        note!("No matching job found");
+        return Ok(ExitCode::from(255));
     }
     let mut code = ExitCode::SUCCESS;
     for target in wanted {
@@ -91,20 +148,20 @@ fn run(command: &'static str, verb: Verb, done: &str, arguments: &[String]) -> R
 
 /// Runs bkill.
 pub fn bkill(arguments: &[String]) -> Result<ExitCode> {
-    run("bkill", Verb::Kill, "terminated", arguments)
+    run("bkill", &[CHOICE, BKILL], (Verb::Kill, "terminated"), arguments)
 }
 
 /// Runs bstop.
 pub fn bstop(arguments: &[String]) -> Result<ExitCode> {
-    run("bstop", Verb::Hold, "stopped", arguments)
+    run("bstop", &[CHOICE, BSTOP], (Verb::Hold, "stopped"), arguments)
 }
 
 /// Runs bresume.
 pub fn bresume(arguments: &[String]) -> Result<ExitCode> {
-    run("bresume", Verb::Release, "resumed", arguments)
+    run("bresume", &[CHOICE, BSTOP], (Verb::Release, "resumed"), arguments)
 }
 
 /// Runs brequeue.
 pub fn brequeue(arguments: &[String]) -> Result<ExitCode> {
-    run("brequeue", Verb::Requeue, "requeued", arguments)
+    run("brequeue", &[CHOICE, BREQUEUE], (Verb::Requeue, "requeued"), arguments)
 }

@@ -6,28 +6,31 @@ use anyhow::{Context as _, Result, bail, ensure};
 use forebay_engine::protocol::{Answer, Ask, HostView, QueueView};
 
 use super::super::row::{client, known, rows};
-use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read};
+use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, ignored, read};
 use super::format::{Field, Format};
 use super::state;
+use crate::commands::grid::Which;
+use crate::commands::grid::jobs::Output;
 
 use Takes::{Nothing, Value};
 
 const OPTIONS: &[Opt] = &[
     harmless("a", ' ', Nothing),
     harmless("e", ' ', Nothing),
-    read("f", ' ', Nothing),
-    read("J", ' ', Value),
     read("l", ' ', Nothing),
-    harmless("m", ' ', Value),
-    harmless("q", ' ', Value),
+    ignored("m", ' ', Value),
     harmless("r", ' ', Nothing),
-    harmless("R", ' ', Value),
+    ignored("R", ' ', Value),
     harmless("s", ' ', Nothing),
-    harmless("u", ' ', Value),
+    ignored("u", ' ', Value),
     harmless("w", ' ', Nothing),
     read("noheader", ' ', Nothing),
     read("o", ' ', Value),
 ];
+
+/// Options of bpeek.
+const BPEEK: &[Opt] =
+    &[read("f", ' ', Nothing), read("J", ' ', Value), read("m", ' ', Value), read("q", ' ', Value)];
 
 const GRAMMAR: Grammar =
     Grammar { command: "bqueues", style: Style::Lsf, until: Until::End, tables: &[OPTIONS] };
@@ -221,9 +224,9 @@ pub fn bhosts(arguments: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs bpeek: what a job has written up to now; without a job, that of the user's latest one that runs.
+/// Runs bpeek: what a job has written up to now, with `-f` until it ends; without a job, that of the user's latest one that runs.
 pub fn bpeek(arguments: &[String]) -> Result<ExitCode> {
-    let given = Grammar { command: "bpeek", ..GRAMMAR }.read(arguments)?;
+    let given = Grammar { command: "bpeek", tables: &[BPEEK], ..GRAMMAR }.read(arguments)?;
     let mut client = client()?;
     let found = match given.words.first() {
         Some(id) => {
@@ -236,13 +239,15 @@ pub fn bpeek(arguments: &[String]) -> Result<ExitCode> {
     let row =
         found.into_iter().rev().find(|row| row.view.attempts > 0 && state::takes(row, &given));
     let row = row.context("No matching job has started")?;
-    ensure!(!given.has("f"), "-f is not supported: use forebay output -f {}", row.view.id);
     ensure!(
         !row.view.output.is_empty(),
         "Job <{}> is interactive: it has no output file",
         row.view.id
     );
     outln!("<< output from stdout >>");
+    if given.has("f") {
+        return Output::of(Which::default(), row.target, true, false).run();
+    }
     let mut file =
         std::fs::File::open(&row.view.output).with_context(|| row.view.output.clone())?;
     crate::output::put_all(&mut file)?;

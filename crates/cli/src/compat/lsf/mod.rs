@@ -10,6 +10,8 @@ mod bwait;
 mod control;
 mod format;
 mod lists;
+mod load;
+mod login;
 mod modify;
 mod requirement;
 mod reservation;
@@ -53,6 +55,8 @@ pub const NAMES: &[Name] = &[
     Name { name: "bpeek", call: lists::bpeek, fault: 255 },
     Name { name: "bqueues", call: lists::bqueues, fault: 255 },
     Name { name: "bhosts", call: lists::bhosts, fault: 255 },
+    Name { name: "lsload", call: load::lsload, fault: 255 },
+    Name { name: "lshosts", call: load::lshosts, fault: 255 },
     Name { name: "badmin", call: site::badmin, fault: 255 },
     Name { name: "lsclusters", call: site::lsclusters, fault: 255 },
     Name { name: "lsid", call: site::lsid, fault: 255 },

@@ -205,7 +205,9 @@ const BSWITCH: &[Opt] = &[
     read("m", ' ', Value),
     read("q", ' ', Value),
     read("u", ' ', Value),
-    harmless("G", ' ', Value),
+    refused("app", ' ', Value, "jobs are not chosen by application profile"),
+    refused("g", ' ', Value, "a grid has no job groups"),
+    refused("G", ' ', Value, "jobs are not chosen by user group; use -u"),
     read("V", ' ', Nothing),
 ];
 

@@ -8,7 +8,7 @@ use forebay_grid::vocabulary::Moment;
 
 use super::super::columns::{Room, Side};
 use super::super::row::{Row, client, me, rows};
-use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read};
+use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, ignored, read};
 use super::choice::{Choice, targets};
 use super::units::since;
 use super::{field, now};
@@ -39,7 +39,7 @@ const OPTIONS: &[Opt] = &[
     read("parsable", 'p', Nothing),
     read("parsable2", 'P', Nothing),
     read("partition", 'r', Value),
-    harmless("qos", 'q', Value),
+    ignored("qos", 'q', Value),
     read("starttime", 'S', Value),
     read("state", 's', Value),
     harmless("truncate", 'T', Nothing),
@@ -48,7 +48,7 @@ const OPTIONS: &[Opt] = &[
     read("uid", ' ', Value),
     harmless("verbose", 'v', Nothing),
     read("version", 'V', Nothing),
-    harmless("wckeys", 'W', Maybe),
+    ignored("wckeys", 'W', Maybe),
 ];
 
 const GRAMMAR: Grammar =

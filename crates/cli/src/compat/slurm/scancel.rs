@@ -10,7 +10,7 @@ use forebay_grid::vocabulary::Target;
 
 use super::super::row::{client, rows};
 use super::super::signal::verb_of;
-use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, read};
+use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, read, refused};
 use super::choice::{Choice, targets};
 
 use Takes::{Nothing, Value};
@@ -22,20 +22,20 @@ const OPTIONS: &[Opt] = &[
     harmless("ctld", ' ', Nothing),
     harmless("full", 'f', Nothing),
     harmless("hurry", 'H', Nothing),
-    harmless("interactive", 'i', Nothing),
+    refused("interactive", 'i', Nothing, "see with squeue what would be cancelled"),
     read("me", ' ', Nothing),
     read("name", 'n', Value),
     read("jobname", ' ', Value),
     read("nodelist", 'w', Value),
     read("partition", 'p', Value),
-    harmless("qos", 'q', Value),
+    refused("qos", 'q', Value, "a grid has no QOS; use --partition, --account, --name or --user"),
     read("quiet", 'Q', Nothing),
     read("signal", 's', Value),
     read("state", 't', Value),
     read("user", 'u', Value),
     read("verbose", 'v', Nothing),
     read("version", 'V', Nothing),
-    harmless("wckey", ' ', Value),
+    refused("wckey", ' ', Value, "a grid has no workload characterization keys; use --account"),
 ];
 
 const GRAMMAR: Grammar =

@@ -8,7 +8,7 @@ use forebay_grid::vocabulary::Moment;
 
 use super::super::columns::{Piece, Room, Side, line, pieces};
 use super::super::row::{Row, client, rows};
-use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read};
+use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, ignored, read};
 use super::choice::{Choice, targets};
 use super::units::date;
 use super::{field, now, state};
@@ -35,7 +35,7 @@ const OPTIONS: &[Opt] = &[
     read("noheader", 'h', Nothing),
     read("partition", 'p', Value),
     harmless("priority", 'P', Nothing),
-    harmless("qos", 'q', Value),
+    ignored("qos", 'q', Value),
     harmless("sibling", ' ', Nothing),
     harmless("sort", 'S', Value),
     read("start", ' ', Nothing),

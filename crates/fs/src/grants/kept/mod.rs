@@ -3,29 +3,31 @@
 //! All of it is in the daemon, bounded by [`COST_MAX`]. What was granted is used while the owner vouches for it; the word is
 //! asked for when something is wanted that it has lapsed for.
 
+mod asking;
 mod delegated;
+mod learning;
 mod references;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use forebay_base::{Clock, Ino};
 use forebay_cluster::Moment;
-use forebay_cluster::grants::client::Ticket;
 use forebay_cluster::grants::{Cache, GrantNumber, RecallNumber};
 use forebay_cluster::time::Drift;
 use forebay_disk::ObjectAttributes;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+pub(crate) use self::asking::OwnChange;
 pub(crate) use self::delegated::{Lost, MakeHere};
 use self::references::References;
-use super::heard::{Heard, UnderWay};
-use super::inode::{COST_OF_ONE, KeptInode, Unchanged, as_written, cost_of_xattr};
+use super::heard::Heard;
+use super::inode::{COST_OF_ONE, KeptInode, as_written};
 use super::journal::Journal;
-use super::names::{AllNames, Misses, NAMES_MAX, NameChange};
-use super::{Granted, Item, Learned, Touched, Traffic, settings};
+use super::names::{AllNames, Misses, NAMES_MAX};
+use super::{Item, Traffic, settings};
 use crate::attributes::{Attributes, KeepName};
 use crate::ops::DirectoryItem;
 use crate::record::{Kind, ObjectRef};
@@ -35,8 +37,6 @@ use crate::remote::{Lent, NearFiles, ReportBell};
 const COST_MAX: usize = 64 << 20;
 /// Size of the largest file whose content is kept, in bytes.
 const BYTES_MAX: usize = 64 << 10;
-/// The kernel asks for it at the first write of each file; no new file has it.
-const NO_CAPABILITIES: &[u8] = b"security.capability";
 /// How long an owner that does not vouch now is not asked again, and one that grants nothing at all.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 const NEVER_PAUSE: Duration = Duration::from_secs(10);
@@ -307,29 +307,6 @@ impl Kept {
         self.look_at_inode(ino, |kept| kept.listing.clone())
     }
 
-    // --- learning ---
-
-    /// A request is sent whose answer may be kept.
-    pub fn begin(&self) -> Asking<'_> {
-        Asking { kept: self, ticket: self.state.lock().cache.begin() }
-    }
-
-    /// A change by this node is sent: what it touches is not used any more.
-    pub fn changing(&self, touched: &Touched<'_>) -> OwnChange<'_> {
-        let items = touched.items();
-        let mut state = self.state.lock();
-        // They may have been recalled, and nobody may vouch for them: then none come back with the answer.
-        let is_granted = |item: &&Item| state.cache.holds(item);
-        let granted: Vec<Item> = items.iter().filter(is_granted).cloned().collect();
-        let before = state.take_unchanged(&granted);
-        let ticket = state.cache.changing(&items);
-        let under_way = state.heard.begin();
-        state.drop_values(&items);
-        drop(state);
-        self.lent.changing(directories_of(&items), &touched.inodes);
-        OwnChange { kept: self, items, ticket: Some(ticket), under_way, before }
-    }
-
     // --- the owner's word ---
 
     /// Whether the owner is to be asked to vouch: somebody needs it, or nobody has asked yet.
@@ -420,86 +397,6 @@ impl Kept {
     }
 }
 
-/// A request under way whose answer may be kept.
-pub(crate) struct Asking<'a> {
-    kept: &'a Kept,
-    ticket: Ticket,
-}
-
-impl Asking<'_> {
-    /// It has an answer, with these grants of what it is about.
-    pub fn answered(self, granted: Granted, learned: Learned) {
-        if !granted.any() {
-            return;
-        }
-        let mut state = self.kept.state.lock();
-        let Some(grants) = state.granted(granted, &learned) else { return };
-        let used = state.cache.answered(self.ticket, grants);
-        if !used.is_empty() {
-            state.learn(&used, learned, granted.home);
-        }
-    }
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        // Nothing happens if it was answered.
-        self.kept.state.lock().cache.failed(self.ticket);
-    }
-}
-
-/// A change of this node's own that is under way.
-pub(crate) struct OwnChange<'a> {
-    kept: &'a Kept,
-    items: Vec<Item>,
-    /// `None` once it has an answer.
-    ticket: Option<Ticket>,
-    under_way: UnderWay,
-    /// What is known of the directories, as they were before.
-    before: Vec<(Ino, Unchanged)>,
-}
-
-impl OwnChange<'_> {
-    /// It has an answer, with these grants of what it is about.
-    pub fn answered(mut self, granted: Granted, learned: Learned) {
-        let Some(ticket) = self.ticket.take() else { return };
-        let mut state = self.kept.state.lock();
-        let grants = if granted.any() || learned.grants_directory() {
-            state.granted(granted, &learned)
-        } else {
-            None
-        };
-        let used = state.cache.changed(ticket, &self.items, grants.unwrap_or_default());
-        if !used.is_empty() {
-            state.put_back(std::mem::take(&mut self.before), &learned, &used);
-            if used.iter().any(|item| matches!(item, Item::Directory(_))) {
-                self.kept.has_delegations.store(true, Ordering::Relaxed);
-            }
-            state.learn(&used, learned, granted.home);
-        }
-    }
-}
-
-impl Drop for OwnChange<'_> {
-    fn drop(&mut self) {
-        let mut state = self.kept.state.lock();
-        if let Some(ticket) = self.ticket {
-            let _ = state.cache.changed(ticket, &self.items, Vec::new());
-        }
-        state.heard.end(self.under_way);
-        drop(state);
-        self.kept.lent.changed(directories_of(&self.items));
-    }
-}
-
-/// The directories of names, one for each name.
-fn directories_of(items: &[Item]) -> impl Iterator<Item = Ino> {
-    items.iter().filter_map(|item| match item {
-        Item::Entry(parent, _) => Some(*parent),
-        Item::Attributes(_) | Item::Directory(_) => None,
-    })
-}
-
 impl State {
     fn lose(&mut self) {
         self.cache.lost();
@@ -569,35 +466,6 @@ impl State {
         if is_absent { Looked::Kept(()) } else { Looked::Unknown }
     }
 
-    /// Takes what a change of names may leave as it is.
-    fn take_unchanged(&mut self, items: &[Item]) -> Vec<(Ino, Unchanged)> {
-        let mut taken = Vec::new();
-        for item in items {
-            let Item::Attributes(ino) = item else { continue };
-            // What is listed is as good as all names.
-            let _ = self.lacks(*ino, b"");
-            let Some(kept) = self.inodes.get_mut(ino) else { continue };
-            let (names, xattrs) = (kept.names.take(), std::mem::take(&mut kept.xattrs));
-            taken.push((*ino, Unchanged { names, xattrs }));
-        }
-        taken
-    }
-
-    /// Puts it back as it is after the change.
-    fn put_back(&mut self, taken: Vec<(Ino, Unchanged)>, learned: &Learned, used: &[Item]) {
-        let Learned::Change { change, continues: true, directory, .. } = learned else { return };
-        for (ino, Unchanged { names, xattrs }) in taken {
-            let is_it = directory.is_some_and(|(_, found)| found.ino == ino);
-            if !is_it || !used.contains(&Item::Attributes(ino)) {
-                continue;
-            }
-            self.keep(ino, xattrs.cost(), |kept| kept.xattrs = xattrs);
-            if let Some(all) = names.and_then(|all| all.after(change, ino)) {
-                self.keep(ino, all.cost(), |kept| kept.names = Some(all));
-            }
-        }
-    }
-
     fn drop_values(&mut self, items: &[Item]) {
         for item in items {
             match item {
@@ -621,86 +489,6 @@ impl State {
         }
     }
 
-    /// The items that were granted with an answer; `None` if it is not of the present term.
-    fn granted(&mut self, granted: Granted, learned: &Learned) -> Option<Vec<(Item, GrantNumber)>> {
-        let (entry, attributes) = learned.items();
-        let of = |item: Option<Item>, number: Option<GrantNumber>| Some((item?, number?));
-        let directory = learned.directory();
-        let beside = directory.as_ref().map(|(_, number)| *number);
-        let numbers = [granted.entry, granted.attributes, beside, granted.directory];
-        self.heard.hear(numbers.into_iter().flatten());
-        if !self.is_of_term(granted.term) {
-            return None;
-        }
-        let delegated = of(learned.delegated(), granted.directory);
-        let named = of(entry, granted.entry);
-        let grants = [named, of(attributes, granted.attributes), directory, delegated];
-        Some(grants.into_iter().flatten().collect())
-    }
-
-    fn learn_name(&mut self, used: &[Item], (parent, name): (Ino, Vec<u8>), to: Option<Ino>) {
-        if !used.contains(&Item::Entry(parent, name.as_slice().into())) {
-            return;
-        }
-        let cost = COST_OF_ONE + name.len();
-        if self.names.entry(parent).or_default().insert(name.into(), to).is_none() {
-            self.cost += cost;
-        }
-    }
-
-    fn learn(&mut self, used: &[Item], learned: Learned, home: Option<ObjectRef>) {
-        match learned {
-            Learned::Name(parent, name, target) => {
-                self.learn_name(used, (parent, name), target.map(|(ino, _)| ino));
-                if let Some((ino, Some(attributes))) = target
-                    && used.contains(&Item::Attributes(ino))
-                {
-                    self.keep_attributes(attributes, home);
-                    self.keep(ino, 0, |kept| kept.told += 1);
-                }
-            }
-            Learned::Attributes(attributes) => self.keep_attributes(attributes, home),
-            Learned::Change { change, directory, file, made, .. } => {
-                if let NameChange::Made(parent, name, ino) = change {
-                    self.learn_name(used, (parent, name), Some(ino));
-                }
-                if let Some((_, attributes)) = directory
-                    && used.contains(&Item::Attributes(attributes.ino))
-                {
-                    self.keep_attributes(attributes, None);
-                }
-                if let Some(made) = made
-                    && used.contains(&Item::Attributes(made.ino))
-                    && used.contains(&Item::Directory(made.ino))
-                {
-                    self.keep_delegated(made);
-                }
-                if let Some((attributes, object)) = file
-                    && used.contains(&Item::Attributes(attributes.ino))
-                {
-                    self.keep_attributes(attributes, home);
-                    self.keep_own(attributes.ino, object);
-                }
-            }
-            Learned::Xattr(ino, name, value) => {
-                let cost = cost_of_xattr(&name, value.as_deref());
-                self.keep(ino, cost, |kept| drop(kept.xattrs.values.insert(name, value)));
-            }
-            Learned::XattrNames(ino, names) => {
-                self.keep(ino, names.len(), |kept| kept.xattrs.names = Some(names));
-            }
-            Learned::Link(ino, target) => {
-                self.keep(ino, target.len(), |kept| kept.link = Some(target));
-            }
-            Learned::Listing(ino, items) => {
-                let cost = items.iter().map(|item| size_of::<DirectoryItem>() + item.name.len());
-                let cost = cost.sum();
-                self.keep(ino, cost, |kept| kept.listing = Some(items));
-            }
-        }
-        self.bound();
-    }
-
     /// Forgets everything if it takes too much memory.
     fn bound(&mut self) {
         if self.cost > COST_MAX {
@@ -715,15 +503,6 @@ impl State {
         self.names.clear();
         self.cost = 0;
         self.references.let_go_of_all();
-    }
-
-    /// This node has made a file, with an object of its own that was like this.
-    fn keep_own(&mut self, ino: Ino, object: ObjectAttributes) {
-        self.keep(ino, NO_CAPABILITIES.len() + COST_OF_ONE, |kept| {
-            (kept.own, kept.is_told) = (Some(object), true);
-            kept.told += 1;
-            kept.xattrs.values.insert(NO_CAPABILITIES.to_vec(), None);
-        });
     }
 
     fn keep_attributes(&mut self, attributes: Attributes, home: Option<ObjectRef>) {

@@ -33,6 +33,7 @@ impl Partition {
     ) -> Result<Attributes> {
         if set.size.is_some() {
             self.part_from_snapshots(ino)?;
+            self.part_from_fenced(ino)?;
             return self.with_copies(ino, true, || self.set_attributes_now(ino, set, seen));
         }
         self.set_attributes_now(ino, set, seen)

@@ -92,6 +92,9 @@ pub struct DiskStatus {
     /// The node that has it, in a cluster; none if no node has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// All nodes reach it themselves.
+    #[serde(default)]
+    pub is_shared: bool,
     /// Why it cannot be reached now, in a cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
@@ -254,6 +257,7 @@ impl DiskStatus {
             last_error: None,
             advice: description.advice,
             node: None,
+            is_shared: false,
             problem: None,
         }
     }

@@ -116,6 +116,7 @@ impl Partition {
         if access.write || access.truncate {
             self.part_from_snapshots(ino)?;
         }
+        self.part_for_open(ino, access)?;
         let open = || self.with_space(|| self.open_now(ino, access, caller, Opener::Kernel));
         Ok(self.with_copies(ino, access.write || access.truncate, open)?.0)
     }
@@ -134,8 +135,18 @@ impl Partition {
         if access.write {
             self.make_room_for_writer();
         }
+        self.part_for_open(ino, access)?;
         let opened = self.with_space(|| self.open_now(ino, access, caller, Opener::Node(by)))?;
+        if let Some(at) = opened.1.filter(|_| access.read && access.write) {
+            self.note_mapper(by.client, at);
+        }
         Ok(opened.1)
+    }
+
+    /// Before a file is opened for writing: a fenced node must not write what is written then. One that is truncated gets another
+    /// object anyway.
+    fn part_for_open(&self, ino: Ino, access: Access) -> Result<()> {
+        if access.write && !access.truncate { self.part_from_fenced(ino) } else { Ok(()) }
     }
 
     /// How the bytes of the kernel go; where those of another node are, if it may go there itself.
@@ -190,11 +201,26 @@ impl Partition {
         if access.truncate && caller.uid != 0 && state.kill_set_id() {
             self.put_inode(&mut self.writes.lock(), ino, &mut state);
         }
+        if by != Opener::Kernel {
+            self.publish_shared(ino, &mut state)?;
+        }
         let file = state.file_mut().ok_or(FsError::Invalid)?;
         Ok(match by {
             Opener::Kernel => (self.add_handle(ino, file, way, access), None),
             Opener::Node(_) => self.add_handle_of_node(file, access, is_roomy),
         })
+    }
+
+    /// Another node finds an object of a disk that all reach by its name.
+    fn publish_shared(&self, ino: Ino, state: &mut State) -> Result<()> {
+        let live = state.file().and_then(|file| file.live.clone());
+        let young = live.filter(|live| !live.is_published() && state.nlink > 0);
+        let Some(live) = young.filter(|live| self.shared.objects.is_shared(live.at.disk)) else {
+            return Ok(());
+        };
+        // Only objects that a record refers to are published.
+        self.put_inode(&mut self.writes.lock(), ino, state);
+        self.shared.objects.publish(&live)
     }
 
     /// Makes sure that a file that is being opened has an open object, if it needs one.
@@ -311,6 +337,9 @@ impl Partition {
         file.opens.writers += u32::from(access.write);
         file.opens.executors += u32::from(access.execute);
         let is_mappable = way == Way::Direct && access.write && access.read;
+        if let Some(live) = file.live.as_ref().filter(|_| is_mappable) {
+            self.shared.objects.may_be_mapped(live);
+        }
         file.opens.mappers += u32::from(is_mappable);
         file.was_mappable |= is_mappable;
         if way == Way::Served {
@@ -341,7 +370,7 @@ impl Partition {
         file.opens.writers_of_nodes += u32::from(access.write);
         file.opens.executors += u32::from(access.execute);
         let live = file.live.as_ref().filter(|live| live.is_published());
-        let far = live.filter(|live| !self.shared.objects.is_near(live.at.disk));
+        let far = live.filter(|live| !self.shared.objects.is_own(live.at.disk));
         if let Some(live) = far.filter(|_| access.write) {
             // Whichever node it is: what is open since an earlier owner goes on as it did there.
             live.set_written_at_home(true);
@@ -357,12 +386,14 @@ impl Partition {
         let cut_in_place = self.is_cut_in_place(state);
         let bytes = state.allocated_bytes;
         let file = state.file_mut().ok_or(FsError::Invalid)?;
-        let fresh = if cut_in_place || self.needs_its_object(file)? {
+        let is_fenced = file.object.is_some_and(|at| self.is_fenced(at));
+        let parts = is_fenced && file.opens.handles == 0;
+        let fresh = if !parts && (cut_in_place || self.needs_its_object(file)?) {
             None
         } else {
             match self.take_object_on(by.disks()) {
                 // Cutting the old object makes room on a full disk.
-                Err(FsError::NoSpace) if file.object.is_some() => None,
+                Err(FsError::NoSpace) if file.object.is_some() && !parts => None,
                 fresh => Some(fresh?),
             }
         };
@@ -437,6 +468,9 @@ impl Partition {
             Closer::Kernel => self.refresh(ino, &mut state),
         };
         let Some(file) = state.file_mut() else { return Ok(()) };
+        if by == Closer::Lost && access.write {
+            self.note_lost_writer(file);
+        }
         let opens = &mut file.opens;
         opens.handles = opens.handles.saturating_sub(1);
         opens.executors = opens.executors.saturating_sub(u32::from(access.execute));

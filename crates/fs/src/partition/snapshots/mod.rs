@@ -256,7 +256,7 @@ impl Partition {
 
     /// A published copy of an object as it is at one moment, on the same disk if that takes it. Where its disk cannot share blocks, each
     /// byte that is written meanwhile may be the old or the new one.
-    fn copy_whole(&self, old: &LiveObject) -> Result<Arc<LiveObject>> {
+    pub(in crate::partition) fn copy_whole(&self, old: &LiveObject) -> Result<Arc<LiveObject>> {
         let objects = &self.shared.objects;
         let number = || self.take_object_id();
         let beside = objects.make_for_copy(old.at.disk, |of| of.id == old.at.disk, number);

@@ -33,7 +33,7 @@ struct OneAfterAnother {
 impl OneAfterAnother {
     fn ended(number: usize, exit: Exit) -> Event {
         let at = SystemClock.instant();
-        Event::Ended { number, at, exit, usage: Box::default(), last: None }
+        Event::Ended { number, at, exit, host: None, usage: Box::default(), last: None }
     }
 }
 
@@ -90,8 +90,8 @@ impl Listener for Ear {
         self.ended.push(pid);
     }
 
-    fn job_unseen(&mut self, _start: Instant, _end: Instant, last: &Counters) {
-        self.unseen_bytes += last.read_bytes;
+    fn job_unseen(&mut self, job: &Unseen<'_>) {
+        self.unseen_bytes += job.last.map_or(0, |last| last.read_bytes);
     }
 
     fn turn(&mut self, counts: JobCounts) {

@@ -147,3 +147,28 @@ fn an_interval_without_length_has_no_rates() {
     let sample = sample(&same, &same);
     assert_eq!((sample.seconds, sample.device_busy, sample.cpu_user), (0.0, 0.0, 0.0));
 }
+
+#[test]
+fn bytes_of_the_network_are_those_of_the_interfaces_that_count() {
+    let text = |received: u64, sent: u64| {
+        format!(
+            "Inter-|   Receive                |  Transmit\n face |bytes packets ...|bytes packets\n    \
+             lo: 900 9 0 0 0 0 0 0 900 9 0 0 0 0 0 0\n  eth0:{received} 1 0 0 0 0 0 0 {sent} 2 0 0 0 0 0 0\n"
+        )
+    };
+    let at = |received, sent| Snapshot {
+        network: Interface::parse_all(&text(received, sent), |name| name != "lo"),
+        ..Snapshot::default()
+    };
+    let passed = sample(&at(1000, 50), &at(1700, 55));
+    assert_eq!(passed.network_received_bytes, Some(700));
+    assert_eq!(passed.network_sent_bytes, Some(5));
+    // An interface that was made anew counts from zero.
+    assert_eq!(sample(&at(1000, 50), &at(30, 60)).network_received_bytes, Some(30));
+    // One that appears is counted from the next time on: how long it was there is not known.
+    let none = Snapshot { network: Some(BTreeMap::new()), ..Snapshot::default() };
+    assert_eq!(sample(&none, &at(1000, 50)).network_received_bytes, Some(0));
+    assert_eq!(sample(&Snapshot::default(), &at(1000, 50)).network_received_bytes, None);
+    assert!(Interface::parse_all("", |_| true).is_none());
+    assert!(Interface::parse_all("a\nb\n eth0: 1 2\n", |_| true).is_none());
+}

@@ -28,7 +28,16 @@ pub fn environment(record: &Record) -> Sheet {
     for (name, value) in &workload.parameters {
         push("workload", name, value.as_str().into());
     }
-    push_machine(&mut push, machine);
+    push_machine(&mut push, "machine", machine);
+    for host in &record.hosts {
+        let of = format!("host {}", host.name);
+        push_machine(&mut push, &of, &host.machine);
+        for (name, speed) in &host.interfaces {
+            let speed =
+                speed.map_or("speed not known".to_owned(), |speed| format!("{speed} Mbit/s"));
+            push(&of, &format!("network {name}"), speed.into());
+        }
+    }
     for subject in &record.subjects {
         let areas = [("data", &subject.data), ("work", &subject.work), ("util", &subject.util)];
         for (area, storage) in areas {
@@ -55,18 +64,18 @@ pub fn environment(record: &Record) -> Sheet {
     }
 }
 
-fn push_machine(push: &mut impl FnMut(&str, &str, Cell), machine: &Machine) {
-    push("machine", "host", machine.host.as_str().into());
-    push("machine", "processor", machine.processor.as_str().into());
-    push("machine", "logical processors", u64::from(machine.cpus).into());
-    push("machine", "physical cores", u64::from(machine.cores).into());
-    push("machine", "memory GB", gigabytes(machine.memory_bytes));
-    push("machine", "virtualization", machine.virtualization.clone().into());
-    push("machine", "kernel", machine.kernel.as_str().into());
-    push("machine", "system", machine.system.as_str().into());
-    push("machine", "I/O wait from", machine.io_wait_source.as_str().into());
+fn push_machine(push: &mut impl FnMut(&str, &str, Cell), of: &str, machine: &Machine) {
+    push(of, "host", machine.host.as_str().into());
+    push(of, "processor", machine.processor.as_str().into());
+    push(of, "logical processors", u64::from(machine.cpus).into());
+    push(of, "physical cores", u64::from(machine.cores).into());
+    push(of, "memory GB", gigabytes(machine.memory_bytes));
+    push(of, "virtualization", machine.virtualization.clone().into());
+    push(of, "kernel", machine.kernel.as_str().into());
+    push(of, "system", machine.system.as_str().into());
+    push(of, "I/O wait from", machine.io_wait_source.as_str().into());
     for (name, value) in &machine.settings {
-        push("machine", name, value.as_str().into());
+        push(of, name, value.as_str().into());
     }
 }
 

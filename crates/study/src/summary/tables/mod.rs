@@ -4,9 +4,11 @@
 //! amounts in GB (10^9 bytes), rates in MB/s (10^6 bytes).
 
 mod environment;
+mod hosts;
 mod published;
 
 pub use environment::environment;
+pub use hosts::hosts;
 pub use published::published;
 
 use std::collections::BTreeMap;
@@ -221,14 +223,12 @@ pub fn kinds(summary: &Summary) -> Sheet {
 
 /// Jobs by logical node, if there are several.
 #[must_use]
-pub fn nodes(summary: &Summary) -> Sheet {
+pub fn nodes(summary: &Summary, record: &Record) -> Sheet {
     let several = summary.runs.iter().any(|run| run.nodes.len() > 1);
     let rows = groups(summary, &["node"], |run| if run.nodes.len() > 1 { &run.nodes } else { &[] });
     let mut notes = Vec::new();
     if several {
-        notes.push(
-            "Logical nodes are groups of jobs on one machine and share its cores.".to_owned(),
-        );
+        notes.push(format!("Logical nodes are {}.", record.nodes_are()));
     }
     for run in &summary.runs {
         let Some(uniformity) = run.uniformity else { continue };
@@ -327,7 +327,7 @@ pub fn throughput(summary: &Summary) -> Sheet {
 
 /// The stages, if a run has several.
 #[must_use]
-pub fn stages(summary: &Summary) -> Sheet {
+pub fn stages(summary: &Summary, record: &Record) -> Sheet {
     let mut rows = Rows::new(
         summary,
         &[
@@ -391,11 +391,11 @@ pub fn stages(summary: &Summary) -> Sheet {
             .to_owned(),
     ];
     if summary.runs.iter().flat_map(|run| &run.stages).any(|stage| stage.scaling.is_some()) {
-        notes.push(
+        notes.push(format!(
             "Sizes and figures against the first stage are multiples of that stage's; efficiency is the \
-             gain divided by the size. All nodes are logical nodes of one machine."
-                .to_owned(),
-        );
+             gain divided by the size. Nodes are {}.",
+            record.nodes_are()
+        ));
     }
     rows.sheet("stages", "Stages", notes)
 }
