@@ -13,7 +13,7 @@ use forebay_fs::census::Census;
 use forebay_fs::policy::{Policy, PolicyReport};
 use forebay_fs::quota::{QuotaChange, QuotaStatus, Subject};
 use forebay_fs::record::{Durability, Placement};
-use forebay_fs::snapshot::{SnapshotDiff, SnapshotStatus, SnapshotsSpace};
+use forebay_fs::snapshot::{CloneBytes, CloneStatus, SnapshotDiff, SnapshotStatus, SnapshotsSpace};
 use forebay_fs::tasks::TaskStatus;
 use forebay_fs::{DiskStatus, FilePlace, FilesetStatus, LostDisk, Migrated, Namespace, NewFileset};
 use forebay_node::members::visit::Wait;
@@ -173,6 +173,28 @@ pub enum Ask {
         fileset: String,
         /// Name of the snapshot.
         name: String,
+    },
+    /// Make a fileset that begins as a snapshot.
+    CloneSnapshot {
+        /// Name of the fileset that has the snapshot.
+        fileset: String,
+        /// Name of the snapshot.
+        name: String,
+        /// Name of the new fileset.
+        clone: String,
+        /// What becomes of bytes whose blocks cannot be shared.
+        bytes: CloneBytes,
+    },
+    /// Take a whole fileset back to a snapshot.
+    RestoreFileset {
+        /// Name of the fileset.
+        fileset: String,
+        /// Name of the snapshot.
+        name: String,
+        /// Name that the fileset as it was gets.
+        aside: String,
+        /// What becomes of bytes whose blocks cannot be shared.
+        bytes: CloneBytes,
     },
     /// Delete a snapshot.
     DeleteSnapshot {
@@ -336,6 +358,8 @@ pub enum Answer {
     },
     /// To [`Ask::DiffSnapshots`].
     SnapshotDiff(SnapshotDiff),
+    /// To [`Ask::CloneSnapshot`] and [`Ask::RestoreFileset`].
+    SnapshotCloned(CloneStatus),
     /// To [`Ask::DeleteSnapshot`].
     SnapshotDeleted {
         /// Objects that went with it.

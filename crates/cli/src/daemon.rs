@@ -578,7 +578,12 @@ impl Running {
             Ask::BackUp { .. } | Ask::Waits { .. } => {
                 unreachable!("a thread of its own answers it")
             }
-            of_disks => return disks::answer(&self.fs, self.home.root(), of_disks),
+            of_disks => {
+                let answer = disks::answer(&self.fs, self.home.root(), of_disks);
+                // A clone has a name at the top level.
+                self.session.tell_kernel();
+                return answer;
+            }
         };
         self.session.tell_kernel();
         match done {

@@ -40,6 +40,9 @@ const FILESETS: [(&str, Durability, u16); 3] = [
     (SCRATCH[1], Durability::Scratch, SCRATCH_MODE),
 ];
 
+/// The epoch of a fileset that nobody has opened.
+pub(crate) const FIRST_EPOCH: Epoch = Epoch(1);
+
 /// The first number within a fileset that can be given: that of its top directory is taken.
 const FIRST_INO: u64 = Ino::ROOT.0 + 1;
 /// The first number of an object.
@@ -61,7 +64,7 @@ impl StoredFileset<'_> {
     fn rows(&self, clock: &dyn Clock) -> Batch {
         let mut batch = Batch { requires: vec![(key::TERM.to_vec(), None)], ..Batch::default() };
         let mut put = |key: Vec<u8>, value: Vec<u8>| batch.changes.insert(key, Some(value));
-        let epoch = Epoch(1);
+        let epoch = FIRST_EPOCH;
         let mut top = fileset_root(self.id, self.mode, clock.now());
         (top.uid, top.gid) = self.identity.owner;
         let superblock = Superblock {

@@ -10,6 +10,7 @@ use forebay_store::{Store, Stores};
 
 use crate::error::{FsError, Result};
 use crate::key::{self, Key};
+use crate::mkfs::FIRST_EPOCH;
 use crate::namespace::quota::{status, stored_quotas};
 use crate::native::NativePlace;
 use crate::ops::{DiskStatus, FilesetStatus};
@@ -105,13 +106,19 @@ pub fn quotas(
     )))
 }
 
-/// Whether a fileset has a store in which there may be more than its top directory. A store is made in one batch: one
-/// that cannot be opened, or has nothing in it, was never complete.
+/// Whether a fileset has a store in which there may be more than its top directory. The superblock is written last: a store without one, or
+/// that cannot be opened, was never complete. One that nobody has opened, such as a clone without a name, holds nothing that a
+/// program has written.
 #[must_use]
 pub fn holds_files(stores: &dyn Stores, id: FilesetId) -> bool {
     let Ok(store) = stores.look(id) else { return false };
-    if !matches!(store.get(key::SUPERBLOCK), Ok(Some(_))) {
-        return false;
+    match read_superblock(&*store) {
+        Ok(superblock) if superblock.epoch > FIRST_EPOCH => {}
+        Err(FsError::Damaged(_)) if !matches!(store.get(key::SUPERBLOCK), Ok(Some(_))) => {
+            return false;
+        }
+        Ok(_) => return false,
+        Err(_) => {}
     }
     let usage = store.get(key::USAGE).ok().flatten();
     let usage = usage.and_then(|usage| decode::<Usage>("usage", &usage).ok());

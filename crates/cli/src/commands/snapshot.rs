@@ -1,5 +1,6 @@
 //! `forebay snapshot`.
 
+mod clone;
 mod restore;
 mod schedule;
 
@@ -22,7 +23,8 @@ pub const CHANGES_MAX: usize = 100_000;
 /// A snapshot holds all names, attributes and bytes of a fileset at one moment. It appears as FILESET/.snapshots/NAME, where
 /// programs read it like any other directory (listings do not show .snapshots; name it). Nothing in it can be changed. It takes space
 /// only for what is changed or removed after it. `forebay snapshot restore` brings files and directories back, and so does
-/// copying them from there: the copy shares its blocks where the disk can.
+/// copying them from there: the copy shares its blocks where the disk can. `forebay snapshot clone` makes a new fileset that begins as the
+/// snapshot and can be written.
 ///
 /// Requests to the fileset wait while a snapshot is made, usually for some milliseconds. The first program that opens a file for
 /// writing after a snapshot waits until the old bytes are kept: by sharing blocks on XFS and Btrfs, by copying the
@@ -35,6 +37,7 @@ pub const CHANGES_MAX: usize = 100_000;
   forebay snapshot restore /srv/forebay data monday table.parquet
   forebay snapshot list /srv/forebay
   forebay snapshot diff /srv/forebay data monday
+  forebay snapshot clone /srv/forebay data monday trial
   forebay snapshot schedule set /srv/forebay data --every 1h --keep 24
   forebay snapshot delete /srv/forebay data monday")]
 pub struct Snapshot {
@@ -124,12 +127,19 @@ enum Action {
     /// The file system must be mounted. Anyone may restore what they may read, to where they may write; files of
     /// other users belong to the one who restores them then, unless that is root. Quotas apply.
     ///
+    /// --all takes the whole fileset back at one moment, files that were created later included, and is for the owner of the file
+    /// system. A clone of the snapshot takes the place of the fileset (see `forebay snapshot clone`) with its quotas. The fileset as
+    /// it was stays beside it, with its snapshots, as FILESET.aside or what --aside says: look at it, then remove its files and
+    /// `forebay fileset remove` it. Programs that have files or directories open keep those of the fileset as it was.
+    ///
     /// Exit codes: 0 everything is restored, 1 something is not, 130 interrupted.
     #[command(after_help = "Examples:
   forebay snapshot restore /srv/forebay data monday table.parquet
   forebay snapshot restore /srv/forebay data monday tables/2026 latest
   forebay snapshot restore /srv/forebay data monday tables/2026 --to /tmp/look
-  forebay snapshot restore /mnt/forebay data monday .")]
+  forebay snapshot restore /mnt/forebay data monday .
+  forebay snapshot restore /srv/forebay data monday --all
+  forebay snapshot restore /srv/forebay data monday --all --aside data-before --copy")]
     Restore {
         /// Home folder of the file system, or its mount point.
         root: PathBuf,
@@ -138,11 +148,48 @@ enum Action {
         /// Name of the snapshot.
         name: String,
         /// Files and directories, from the top of the fileset; . for all of it.
-        #[arg(required = true)]
+        #[arg(required_unless_present = "all")]
         paths: Vec<PathBuf>,
         /// Existing directory to put them in [default: where they were].
         #[arg(long, value_name = "DIR")]
         to: Option<PathBuf>,
+        /// Take the whole fileset back at one moment.
+        #[arg(long, conflicts_with_all = ["paths", "to"])]
+        all: bool,
+        /// Name that the fileset as it was gets [default: FILESET.aside].
+        #[arg(long, value_name = "NAME", requires = "all")]
+        aside: Option<String>,
+        /// With --all: copy bytes whose blocks cannot be shared.
+        #[arg(long, requires = "all")]
+        copy: bool,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a new fileset that begins as a snapshot, and can be read and written like any other.
+    ///
+    /// The new fileset has the files, directories and attributes of the snapshot, and durability, placement and pool of its fileset;
+    /// it has no quotas and no snapshots. It shares blocks with the snapshot until either is written, so it takes little space and a
+    /// time that depends on the number of files, not on their bytes. Fileset, snapshot and clone are independent: each can be changed
+    /// and deleted, in any order.
+    ///
+    /// Blocks are shared on XFS and Btrfs. On other disks, and in archives, the bytes must be copied: the command fails unless
+    /// --copy allows that. Programs use all filesets meanwhile. If the command fails, nothing is left of the new fileset.
+    #[command(after_help = "Examples:
+  forebay snapshot clone /srv/forebay data monday trial
+  forebay snapshot clone /srv/forebay data monday trial --copy --json")]
+    Clone {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// Name of the fileset; / for the root fileset.
+        fileset: String,
+        /// Name of the snapshot.
+        name: String,
+        /// Name of the new fileset, and of its directory.
+        new: String,
+        /// Copy bytes whose blocks cannot be shared.
+        #[arg(long)]
+        copy: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -192,9 +239,16 @@ impl Snapshot {
             Action::Diff { root, fileset, from, to, json } => {
                 diff(&root, &fileset, &from, to.as_deref(), json)?;
             }
-            Action::Restore { root, fileset, name, paths, to, json } => {
+            Action::Restore { root, fileset, name, all: true, aside, copy, json, .. } => {
+                let new = aside.unwrap_or_else(|| format!("{fileset}.aside"));
+                clone::restore(&clone::Order { root, fileset, snapshot: name, new, copy, json })?;
+            }
+            Action::Restore { root, fileset, name, paths, to, json, .. } => {
                 let order = restore::Order { root, fileset, snapshot: name, paths, to, json };
                 return restore::run(&order);
+            }
+            Action::Clone { root, fileset, name, new, copy, json } => {
+                clone::run(&clone::Order { root, fileset, snapshot: name, new, copy, json })?;
             }
             Action::Schedule(action) => return action.run(),
             Action::Delete { root, fileset, name, json } => delete(&root, &fileset, &name, json)?,

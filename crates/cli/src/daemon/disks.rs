@@ -21,6 +21,8 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::GiveUpDisk { .. }
             | Ask::SetQuota { .. }
             | Ask::CreateSnapshot { .. }
+            | Ask::CloneSnapshot { .. }
+            | Ask::RestoreFileset { .. }
             | Ask::DeleteSnapshot { .. }
             | Ask::DiffSnapshots { .. }
             | Ask::SnapshotSpace { .. }
@@ -77,6 +79,14 @@ fn carry_out(fs: &Namespace, root: &Path, ask: Ask) -> Result<Answer> {
         Ask::CreateSnapshot { fileset, name } => {
             let snapshots = vec![fs.create_snapshot(&fileset, &name)?];
             return Ok(Answer::Snapshots { snapshots });
+        }
+        Ask::CloneSnapshot { fileset, name, clone, bytes } => {
+            let made = fs.clone_snapshot((&fileset, &name), &clone, bytes)?;
+            return Ok(Answer::SnapshotCloned(made));
+        }
+        Ask::RestoreFileset { fileset, name, aside, bytes } => {
+            let made = fs.restore_fileset((&fileset, &name), &aside, bytes)?;
+            return Ok(Answer::SnapshotCloned(made));
         }
         Ask::DeleteSnapshot { fileset, name } => {
             let objects = fs.delete_snapshot(&fileset, &name)?;

@@ -3,6 +3,7 @@
 
 mod access;
 mod archive;
+mod clone;
 mod disk;
 mod doctor;
 mod examples;

@@ -278,7 +278,6 @@ impl Namespace {
                  fileset, move them there, and remove it first"
             )));
         }
-        self.check_no_snapshots_on(&record)?;
         self.check_pool_without(&record, "empty it")?;
         let pool = to.unwrap_or(&record.pool);
         let takes = |disk: &DiskRecord| {

@@ -226,7 +226,7 @@ impl Namespace {
     }
 
     /// Takes back what was made of a fileset. What cannot be taken back now is at the next opening.
-    fn unmake(&self, id: FilesetId, making: &FilesetRecord) {
+    pub(super) fn unmake(&self, id: FilesetId, making: &FilesetRecord) {
         self.catalogue.remove(id, (making.first_ino, making.first_object));
         let removed = self.stores.remove(id).map_err(FsError::from);
         if let Err(error) = removed.and_then(|()| self.remove_native_tree(&making.settings)) {
@@ -487,7 +487,9 @@ pub(super) fn finish(
             continue;
         }
         tracing::info!(fileset = record.settings.name, stage = ?record.stage, "finishing what a crash interrupted");
-        let gone = if is_lost {
+        let is_native = record.settings.placement == Placement::Native;
+        let gone = if is_lost || (record.stage == Stage::Making && !is_native) {
+            // A clone that was not complete has some.
             remove_objects(shared, id)
         } else {
             native::remove_tree(shared, &root.identity().uuid, &record.settings)

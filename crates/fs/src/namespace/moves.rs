@@ -43,6 +43,17 @@ pub(super) struct Course<'a> {
     pub suits: &'a dyn Fn(&FsDisk) -> bool,
     /// No more than so many bytes.
     pub most: u64,
+    /// What becomes of snapshots that share the object of a file.
+    pub snapshots: Snapshots,
+}
+
+/// What becomes of the snapshots that share the object of a file that is moved.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Snapshots {
+    /// They keep the object.
+    Stay,
+    /// They get a copy beside that of the file, if that takes no space.
+    Follow,
 }
 
 impl Namespace {
@@ -80,12 +91,14 @@ impl Namespace {
         self.commit()?;
         let pool = self.shared.objects.pools.named(to.unwrap_or(&record.pool))?;
         let suits = |disk: &FsDisk| disk.id != record.id && disk.pool() == pool;
-        let course = Course { from: record.id, suits: &suits, most: u64::MAX };
+        let course =
+            Course { from: record.id, suits: &suits, most: u64::MAX, snapshots: Snapshots::Follow };
         let mut pass = self.pass(task, &course)?;
         self.commit()?;
         let (copies, hindrance) = self.move_copies_off(task, record.id)?;
         pass.moved += copies;
         pass.failure = pass.failure.or(hindrance.map(FsError::Refused));
+        self.pass_of_snapshots(task, record, to, &mut pass)?;
         self.shared.objects.finish_reclaim();
         if self.is_empty(record)? {
             // Nothing of what was moved may be lost with the disk.
@@ -108,7 +121,9 @@ impl Namespace {
         }
         let name = pass.example.map(|ino| self.shown(ino)).unwrap_or_default();
         match pass.in_use {
-            0 => Turn::Waits("files that are open, or about to be removed".to_owned()),
+            0 => Turn::Waits(
+                "files that are open, also in snapshots, or about to be removed".to_owned(),
+            ),
             1 => Turn::Waits(format!("1 file is in use, and is moved when it is closed: {name}")),
             count => Turn::Waits(format!(
                 "{count} files are in use, and are moved when they are closed: {name}, ..."
@@ -173,7 +188,8 @@ impl Namespace {
             tracing::info!(pool = name, from = %shift.from, bytes = shift.bytes, reason = shift.reason, "rebalancing");
             let to: BTreeSet<DiskId> = shift.to.into_iter().collect();
             let suits = |disk: &FsDisk| disk.pool() == pool && to.contains(&disk.id);
-            let course = Course { from: shift.from, suits: &suits, most: shift.bytes };
+            let snapshots = Snapshots::Stay;
+            let course = Course { from: shift.from, suits: &suits, most: shift.bytes, snapshots };
             let pass = self.pass(task, &course)?;
             all.moved += pass.moved;
             all.failures += pass.failures;
@@ -196,6 +212,9 @@ impl Namespace {
     pub(super) fn is_empty(&self, record: &DiskRecord) -> Result<bool> {
         let disk = self.shared.objects.disk(record.id)?;
         self.shared.objects.give_up_stock_of(record.id);
+        if self.views.clones.are_being_made() {
+            return Ok(false);
+        }
         // In this order: an object that is open for a file that has no record yet is counted as open, until its record
         // counts it.
         if disk.has_open_objects() {
@@ -204,6 +223,9 @@ impl Namespace {
         // Files without a name are in no record of an inode.
         let lies_there = |partition: &Arc<Partition>| partition.left_on(record.id) > 0;
         if self.partitions().iter().any(lies_there) {
+            return Ok(false);
+        }
+        if self.is_held_by_snapshots(record)? {
             return Ok(false);
         }
         // What the records say is also what the stores say.
@@ -241,7 +263,7 @@ impl Namespace {
     }
 
     /// Whether a task is to go on; one of another node only while that asks for it.
-    fn check_goes_on(&self, task: &Task) -> Result<()> {
+    pub(super) fn check_goes_on(&self, task: &Task) -> Result<()> {
         let is_helping = task.asked.lock().is_some();
         if task.pace.goes_on() && (!is_helping || self.is_asked(task)) {
             return Ok(());
@@ -260,7 +282,19 @@ impl Namespace {
         self.check_goes_on(task)?;
         let begun = self.shared.clock.instant();
         let pace = |bytes| task.pace.after(bytes);
-        match self.move_file(ino, course, &pace) {
+        let moved = self.move_file(ino, course, &pace);
+        self.note(task, (ino, moved), begun, pass)
+    }
+
+    /// Notes what came of moving something of a file.
+    pub(super) fn note(
+        &self,
+        task: &Task,
+        (ino, moved): (Ino, Result<Moved>),
+        begun: Instant,
+        pass: &mut Pass,
+    ) -> Result<()> {
+        match moved {
             Ok(Moved::Whole(bytes)) => {
                 pass.moved += 1;
                 pass.bytes = pass.bytes.saturating_add(bytes);
@@ -320,6 +354,12 @@ impl Namespace {
                 copied => copied.map(|_| Moved::InUse),
             };
         };
+        if course.snapshots == Snapshots::Follow
+            && let Err(error) = self.take_snapshots_along(&partition, &resting, &new)
+        {
+            // They keep the object for now, and it is copied for them later.
+            tracing::warn!(%ino, %error, "the snapshots that share a file were not moved with it");
+        }
         let same = |found: &Arc<Partition>| Arc::ptr_eq(found, &partition);
         // Other nodes may have it open by a grant: they say so first.
         let _nobody_caches = partition.begin_change(Changer::LOCAL, &Touched::inode(ino));

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use forebay_base::{DiskId, FilesetId, Ino, Timestamp};
 
 use super::Namespace;
-use super::moves::{Course, Pass};
+use super::moves::{Course, Pass, Snapshots};
 use super::tasks::{Task, Turn};
 use crate::error::{FsError, Result};
 use crate::grants::{Changer, Touched};
@@ -243,7 +243,12 @@ impl Namespace {
                 "a policy moves files"
             );
             for Chosen { ino, disk, .. } in choice.into_files() {
-                let course = Course { from: disk, suits: &suits, most: u64::MAX };
+                let course = Course {
+                    from: disk,
+                    suits: &suits,
+                    most: u64::MAX,
+                    snapshots: Snapshots::Stay,
+                };
                 self.move_and_note(task, ino, &course, &mut all)?;
                 if !task.pace.goes_on() {
                     return Err(FsError::Busy);

@@ -365,7 +365,8 @@ impl Namespace {
             if self.shared.objects.disk(from)?.pool() == pool {
                 return Ok(Migrated::Nothing);
             }
-            let course = super::moves::Course { from, suits: &suits, most: u64::MAX };
+            let snapshots = super::moves::Snapshots::Stay;
+            let course = super::moves::Course { from, suits: &suits, most: u64::MAX, snapshots };
             Ok(match self.move_file(*ino, &course, &|_| Ok(()))? {
                 Moved::Whole(bytes) => Migrated::Moved { bytes },
                 Moved::InUse => Migrated::InUse,

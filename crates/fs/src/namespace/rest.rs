@@ -90,7 +90,9 @@ impl Namespace {
         let owner = self.shared.owners.find(id).map(|route| Owner::clone(&route));
         let Some(Owner::Local(partition)) = owner else { return Outcome::Busy };
         // Its snapshots are read by way of it.
-        let is_looked_at = self.views.has(id) || partition.sharing().is_changing();
+        let is_looked_at = self.views.has(id)
+            || partition.sharing().is_changing()
+            || partition.sharing().is_cloned();
         if is_looked_at || !partition.is_out_of_use() || !self.locks.is_empty(id) {
             return Outcome::InUse;
         }

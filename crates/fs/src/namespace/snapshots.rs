@@ -1,5 +1,8 @@
 //! Snapshots, as commands make, list and delete them, and as programs find them under `.snapshots`.
 
+mod clones;
+mod moves;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +18,7 @@ use crate::ops::shown_name;
 use crate::owner::Owner;
 use crate::partition::Partition;
 use crate::partition::snapshots::Waiting;
-use crate::record::{DiskRecord, DiskUse, Placement};
+use crate::record::Placement;
 use crate::snapshot::{
     Moment, SnapshotDiff, SnapshotList, SnapshotRecord, SnapshotStage, SnapshotStatus,
     SnapshotView, SnapshotsSpace,
@@ -30,7 +33,11 @@ const FIRST_VIEW: u16 = 1000;
 
 /// Snapshots that were looked at since the mount: each has a number space.
 #[derive(Default)]
-pub(super) struct Views(Mutex<Known>);
+pub(super) struct Views {
+    known: Mutex<Known>,
+    /// Clones that are being made of some.
+    pub(super) clones: clones::Clones,
+}
 
 #[derive(Default)]
 struct Known {
@@ -43,12 +50,12 @@ struct Known {
 impl Views {
     /// Whether somebody has looked at the snapshots of a fileset since the mount.
     pub fn has(&self, fileset: FilesetId) -> bool {
-        self.0.lock().lists.contains_key(&fileset)
+        self.known.lock().lists.contains_key(&fileset)
     }
 
     /// Number spaces that were given; none is given twice.
     pub fn numbers(&self) -> Vec<FilesetId> {
-        self.0.lock().given.iter().copied().collect()
+        self.known.lock().given.iter().copied().collect()
     }
 }
 
@@ -66,8 +73,7 @@ impl Namespace {
     /// Makes a snapshot of a fileset.
     ///
     /// # Errors
-    /// [`FsError::Refused`] in a cluster, for a native fileset, for a name that is taken or is none, while a disk is being emptied,
-    /// and if requests that are under way do not end; what a store or a disk says. There is no snapshot then.
+    /// [`FsError::Refused`] in a cluster, for a native fileset, for a name that is taken or is none, and if requests that are under way do not end; what a store or a disk says. There is no snapshot then.
     pub fn create_snapshot(&self, fileset: &str, name: &str) -> Result<SnapshotStatus> {
         let partition = self.partition_with_snapshots(fileset)?;
         let _one_at_a_time = partition.sharing().begin_change();
@@ -80,7 +86,6 @@ impl Namespace {
         let cut = {
             // Those who change filesets and disks have requests wait, too.
             let _no_changes = self.fileset_changes.lock();
-            self.check_no_drain()?;
             let waiting = Waiting::at(partition.gate());
             if !self.shared.owners.drain_within(DRAIN_MAX) {
                 return Err(FsError::Refused(format!(
@@ -97,7 +102,7 @@ impl Namespace {
             return Err(FsError::Io(format!("snapshot \"{name}\" is gone")));
         };
         tracing::info!(fileset, snapshot = name, "a snapshot was made");
-        let mut known = self.views.0.lock();
+        let mut known = self.views.known.lock();
         if let Some(owner) = known.lists.get(&partition.number()).cloned() {
             self.show(&mut known, &owner, &partition, (number, &record))?;
         }
@@ -179,6 +184,7 @@ impl Namespace {
         let _one_at_a_time = partition.sharing().begin_change();
         let found = partition.sharing().list().into_iter().find(|(_, record)| record.name == name);
         let Some((number, record)) = found else { return Err(partition.no_such_snapshot(name)) };
+        partition.sharing().check_not_cloned(number, name)?;
         self.hide(&partition, name);
         let removed = partition.remove_snapshot(number, &record)?;
         tracing::info!(fileset, snapshot = name, removed, "a snapshot was deleted");
@@ -195,7 +201,7 @@ impl Namespace {
             Some(Owner::Local(partition)) => Arc::clone(partition),
             Some(Owner::Native(_) | Owner::Remote(_)) | None => return Ok(None),
         };
-        let mut known = self.views.0.lock();
+        let mut known = self.views.known.lock();
         if let Some(owner) = known.lists.get(&fileset) {
             return Ok(list_of(owner).map(SnapshotList::attributes));
         }
@@ -232,7 +238,7 @@ impl Namespace {
 
     /// Takes a snapshot from `.snapshots`, and waits until nobody reads it.
     fn hide(&self, partition: &Partition, name: &str) {
-        let owner = self.views.0.lock().lists.get(&partition.number()).cloned();
+        let owner = self.views.known.lock().lists.get(&partition.number()).cloned();
         if let Some(id) = owner.as_deref().and_then(list_of).and_then(|list| list.remove(name)) {
             self.shared.owners.set(id, None);
             self.shared.owners.drain();
@@ -268,39 +274,6 @@ impl Namespace {
             )));
         }
         self.open_fileset(fileset.id)
-    }
-
-    /// Refuses a snapshot while a disk is being emptied: its objects would stay there.
-    fn check_no_drain(&self) -> Result<()> {
-        let disks = self.disks.read();
-        match disks.iter().find(|disk| disk.used == DiskUse::Draining) {
-            Some(disk) => Err(FsError::Refused(format!(
-                "disk {} is being emptied, and what a snapshot holds cannot be moved: wait until it is removed (`forebay tasks`), \
-                 or use it again (`forebay disk use`)",
-                disk.location
-            ))),
-            None => Ok(()),
-        }
-    }
-
-    /// Refuses to empty a disk on which objects of snapshots lie.
-    pub(super) fn check_no_snapshots_on(&self, disk: &DiskRecord) -> Result<()> {
-        self.open_all()?;
-        for partition in self.partitions() {
-            let snapshots = partition.snapshots_on(disk.id);
-            if let Some(name) = snapshots.first() {
-                let settings = self.catalogue.get(partition.number()).map(|one| one.settings());
-                let fileset = settings.map_or_else(String::new, |settings| settings.name);
-                return Err(FsError::Refused(format!(
-                    "disk {} holds objects of {} snapshots of fileset \"{}\", such as \"{name}\", and they cannot be moved: \
-                     delete them first",
-                    disk.location,
-                    snapshots.len(),
-                    shown_name(&fileset)
-                )));
-            }
-        }
-        Ok(())
     }
 }
 

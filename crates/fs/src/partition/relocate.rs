@@ -343,10 +343,10 @@ impl Partition {
         }
     }
 
-    /// Files with an object on a disk, those without a name, of snapshots, and not committed ones included.
+    /// Files with an object on a disk, those without a name and not committed ones included, those of snapshots not.
     pub(crate) fn left_on(&self, disk: DiskId) -> u64 {
         let nameless = self.cached_on(disk).0.len() as u64;
-        self.objects_on(disk).max(nameless).max(self.snapshots_on(disk).len() as u64)
+        self.objects_on(disk).max(nameless)
     }
 
     /// Files in memory with an object on a disk, those without a name included, and how many of them are open.

@@ -23,7 +23,7 @@ pub(crate) use self::view::CopyOfSnapshot;
 pub use self::view::{SnapshotList, SnapshotView};
 use crate::error::{FsError, Result};
 use crate::key::{self, Key};
-use crate::record::{ObjectRef, Record, Usage, decode};
+use crate::record::{ObjectRef, Record, Usage, decode, decode_body};
 
 /// Name of the directory at the top of a fileset in which its snapshots are. Listings do not show it.
 pub const DIRECTORY: &[u8] = b".snapshots";
@@ -67,11 +67,26 @@ impl Record for SnapshotRecord {
 pub struct KeptCopy {
     /// The copy.
     pub at: ObjectRef,
+    /// The number of the first copy: another one than that of `at` once the copy was moved to another disk. It tells whether
+    /// the copy was made at the moment of the snapshot, or later.
+    pub made: ObjectId,
+}
+
+impl KeptCopy {
+    /// A copy that was never moved.
+    pub(crate) fn new(at: ObjectRef) -> KeptCopy {
+        KeptCopy { at, made: at.id }
+    }
 }
 
 impl Record for KeptCopy {
     const KIND: &str = "kept copy";
-    const VERSION: u8 = 1;
+    const VERSION: u8 = 2;
+
+    /// Copies of version 1 were never moved.
+    fn upgrade(what: &str, version: u8, body: &[u8]) -> Option<Result<KeptCopy>> {
+        (version == 1).then(|| decode_body(what, body).map(KeptCopy::new))
+    }
 }
 
 /// A snapshot as commands show it.
@@ -127,6 +142,29 @@ pub struct SnapshotsSpace {
     pub snapshots: Vec<SnapshotSpace>,
 }
 
+/// What a clone does with bytes whose blocks cannot be shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CloneBytes {
+    /// It is refused.
+    Share,
+    /// It copies them.
+    Copy,
+}
+
+/// A clone that was made: a fileset that begins as a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CloneStatus {
+    /// Name of the new fileset.
+    pub fileset: String,
+    /// Files and directories in it.
+    pub inodes: u64,
+    /// Sum of the sizes of its files.
+    pub bytes: u64,
+    /// Files whose bytes were copied, because their blocks could not be shared.
+    pub copied: u64,
+}
+
 /// Whether a snapshot can have that name.
 ///
 /// # Errors
@@ -146,7 +184,7 @@ pub fn check_name(name: &str) -> Result<()> {
 /// Copies that snapshots have instead of objects: by the object and the newest snapshot that has the copy. Earlier snapshots
 /// have the same one, down to the next entry of that object.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KeptCopies(BTreeMap<(ObjectId, u64), ObjectRef>);
+pub(crate) struct KeptCopies(BTreeMap<(ObjectId, u64), KeptCopy>);
 
 impl KeptCopies {
     /// Adds what a pair of the store says.
@@ -156,7 +194,7 @@ impl KeptCopies {
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         if let Some(Key::Kept(object, snapshot)) = key::parse(key) {
             let copy = decode::<KeptCopy>("a copy that a snapshot keeps", value)?;
-            self.0.insert((object, snapshot), copy.at);
+            self.0.insert((object, snapshot), copy);
         }
         Ok(())
     }
@@ -164,12 +202,18 @@ impl KeptCopies {
     /// Where a snapshot finds the bytes of an object that its records refer to.
     pub fn resolve(&self, at: ObjectRef, snapshot: u64) -> ObjectRef {
         let later = (at.id, snapshot)..=(at.id, u64::MAX);
-        self.0.range(later).next().map_or(at, |(_, copy)| *copy)
+        self.0.range(later).next().map_or(at, |(_, copy)| copy.at)
     }
 
     /// All copies.
     pub fn copies(&self) -> impl Iterator<Item = ObjectRef> {
-        self.0.values().copied()
+        self.0.values().map(|copy| copy.at)
+    }
+
+    /// Copies on a disk: the object and the newest snapshot that has the copy, and the copy.
+    pub fn on(&self, disk: DiskId) -> impl Iterator<Item = (ObjectId, u64, KeptCopy)> {
+        let there = move |(_, copy): &(&(ObjectId, u64), &KeptCopy)| copy.at.disk == disk;
+        self.0.iter().filter(there).map(|((object, through), copy)| (*object, *through, *copy))
     }
 
     /// Objects, by their numbers within the fileset, that neither `snapshot` nor an earlier one refers to any more.
@@ -217,7 +261,7 @@ impl KeptCopies {
             let range = below.range(after..=*through);
             let mut having =
                 range.filter(|(_, below)| object.local() < **below).map(|(number, _)| *number);
-            visit((*object, *through, *copy), &mut having);
+            visit((*object, *through, copy.at), &mut having);
             before = Some((*object, *through));
         }
     }
@@ -234,8 +278,9 @@ mod tests {
     }
 
     fn kept(entries: &[(u64, u64, u64)]) -> KeptCopies {
-        let entry =
-            |(of, through, copy): &(u64, u64, u64)| ((object(*of).id, *through), object(*copy));
+        let entry = |(of, through, copy): &(u64, u64, u64)| {
+            ((object(*of).id, *through), KeptCopy::new(object(*copy)))
+        };
         KeptCopies(entries.iter().map(entry).collect())
     }
 
@@ -269,6 +314,24 @@ mod tests {
         assert_eq!(of_one(&[(1, 9), (2, 9), (3, 12)]), [(3, 40)]);
         assert_eq!(of_one(&[(1, 9), (4, 9)]), [(1, 20), (4, 40)]);
         assert_eq!(unneeded(&[]), [2, 4]);
+    }
+
+    #[test]
+    fn a_copy_of_the_first_version_was_never_moved() {
+        let copy = KeptCopy { at: object(9), made: object(7).id };
+        assert_eq!(decode::<KeptCopy>("copy", &crate::record::encode(&copy)).unwrap(), copy);
+        let mut first = crate::record::encode(&EntryAt(object(9)));
+        first[0] = 1;
+        assert_eq!(decode::<KeptCopy>("copy", &first).unwrap(), KeptCopy::new(object(9)));
+    }
+
+    /// What a kept copy of version 1 holds.
+    #[derive(Serialize, Deserialize)]
+    struct EntryAt(ObjectRef);
+
+    impl Record for EntryAt {
+        const KIND: &str = "kept copy";
+        const VERSION: u8 = 1;
     }
 
     #[test]

@@ -174,9 +174,10 @@ impl SnapshotView {
         if let Some(at) = record.layout.object() {
             let known = self.known()?;
             let (_reading, _) = self.partition.sharing().begin_reading();
-            let found_at = self.partition.resolve(at, self.number)?;
+            let copy = self.partition.kept_copy(at, self.number)?;
+            let found_at = copy.map_or(at, |copy| copy.at);
             // A copy that was made later, before the first write, is what the record says: its own times may be others.
-            let was_written = found_at != at && found_at.id.local() < known.below;
+            let was_written = copy.is_some_and(|copy| copy.made.local() < known.below);
             if was_written || record.epoch <= known.suspect {
                 // It was being written at the moment of the snapshot, or a crash came after its record.
                 let found = self.partition.objects_of_all().attributes(found_at)?;

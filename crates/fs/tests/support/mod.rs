@@ -28,6 +28,7 @@ pub mod check;
 pub mod held;
 pub mod kernel;
 pub mod nodes;
+pub mod snapshots;
 pub mod tapped;
 pub mod watched;
 pub mod whole;

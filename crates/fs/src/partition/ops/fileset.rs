@@ -181,6 +181,48 @@ impl Partition {
         Ok(())
     }
 
+    /// Has two other filesets exchange their names in the top directory, together with their records, which have the new names
+    /// already.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if one of them has another name; what the store says.
+    pub(crate) fn exchange_filesets(
+        &self,
+        first: (FilesetId, &FilesetRecord),
+        second: (FilesetId, &FilesetRecord),
+    ) -> Result<()> {
+        let top = self.top();
+        let root = self.inode(top)?;
+        let names = [second, first].map(|(_, record)| record.settings.name.as_bytes());
+        loop {
+            let (look, _) = self.look_for(&root, names[0])?;
+            let (other_look, _) = self.look_for(&root, names[1])?;
+            let mut above = root.lock();
+            let found = look.again(self, &mut above)?;
+            let other = other_look.again(self, &mut above)?;
+            let (Some(found), Some(other)) = (found, other) else { continue };
+            let (Some((cookie, child)), Some((other_cookie, other_child))) = (found, other) else {
+                return Err(FsError::NotFound);
+            };
+            if [child.ino, other_child.ino] != [first.0, second.0].map(Ino::top_of) {
+                return Err(FsError::NotFound);
+            }
+            let mut writes = self.writes.lock();
+            let swapped = Child { ino: other_child.ino, ..child.clone() };
+            let other_swapped = Child { ino: child.ino, ..other_child };
+            self.replace_entry(&mut writes, top, &mut above, cookie, swapped)?;
+            self.replace_entry(&mut writes, top, &mut above, other_cookie, other_swapped)?;
+            above.touch(self.now());
+            self.put_inode(&mut writes, top, &mut above);
+            for (id, record) in [first, second] {
+                writes.put(key::fileset(id), encode(record), Known::MayExist);
+            }
+            break;
+        }
+        names.iter().for_each(|name| self.tell_of_top_level_change(name));
+        Ok(())
+    }
+
     fn tell_of_top_level_change(&self, name: &[u8]) {
         let entry = Stale::Entry(Ino::ROOT, name.to_vec());
         self.shared.stale.add([Stale::Attributes(Ino::ROOT), entry]);

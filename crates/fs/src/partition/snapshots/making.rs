@@ -189,7 +189,7 @@ impl Partition {
             writes.put(keys[0].clone(), encode(&cut.record), Known::Absent);
             for (at, copy) in &cut.copies {
                 let key = key::kept(at.id, cut.number);
-                writes.put(key.clone(), encode(&KeptCopy { at: copy.at }), Known::Absent);
+                writes.put(key.clone(), encode(&KeptCopy::new(copy.at)), Known::Absent);
                 keys.push(key);
             }
             self.sharing.turns.fetch_add(1, Ordering::AcqRel);

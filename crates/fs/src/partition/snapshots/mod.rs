@@ -4,7 +4,9 @@
 //!
 //! Lock order: `reading`, then `known`, then the write set. `known` is taken with the lock of an inode held.
 
+pub(crate) mod cloning;
 mod making;
+pub(crate) mod moving;
 mod removal;
 mod space;
 
@@ -47,6 +49,8 @@ pub(crate) struct Sharing {
     parting: [Mutex<()>; PARTING],
     /// Held while a snapshot is made or removed.
     changes: Mutex<()>,
+    /// Snapshots that are being cloned.
+    pinned: Mutex<Vec<u64>>,
     /// Files that may still be mapped although nobody has them open and their objects were closed.
     mapped: Mutex<HashSet<Ino>>,
     /// Frozen copies of the store that are open.
@@ -139,6 +143,12 @@ impl Sharing {
         (reading, turns)
     }
 
+    /// Held while an object is taken apart from snapshots.
+    fn begin_parting(&self, id: ObjectId) -> MutexGuard<'_, ()> {
+        let turn = usize::try_from(id.local()).unwrap_or(0) % PARTING;
+        self.parting[turn].lock()
+    }
+
     /// Held while a snapshot is made or removed.
     pub fn begin_change(&self) -> MutexGuard<'_, ()> {
         self.changes.lock()
@@ -190,15 +200,20 @@ impl Partition {
 
     /// Where a snapshot finds the bytes of an object that its records refer to.
     pub(crate) fn resolve(&self, at: ObjectRef, snapshot: u64) -> Result<ObjectRef> {
+        Ok(self.kept_copy(at, snapshot)?.map_or(at, |copy| copy.at))
+    }
+
+    /// What a snapshot has instead of an object that its records refer to, if anything.
+    pub(crate) fn kept_copy(&self, at: ObjectRef, snapshot: u64) -> Result<Option<KeptCopy>> {
         let (mut from, to) = (key::kept(at.id, snapshot), key::kept(at.id, u64::MAX));
         loop {
             let (rows, next) = self.read_range(&from, &to, 4)?;
             if let Some((_, value)) = rows.first() {
-                return Ok(decode::<KeptCopy>("a copy that a snapshot keeps", value)?.at);
+                return decode("a copy that a snapshot keeps", value).map(Some);
             }
             match next {
                 Some(next) => from = next,
-                None => return Ok(at),
+                None => return Ok(None),
             }
         }
     }
@@ -221,8 +236,7 @@ impl Partition {
         let shared = |at: &ObjectRef| self.sharing.is_shared(at.id);
         let at = inode.lock().file().and_then(|file| file.object).filter(shared);
         let Some(at) = at else { return Ok(()) };
-        let turn = usize::try_from(at.id.local()).unwrap_or(0) % PARTING;
-        let _one_for_each = self.sharing.parting[turn].lock();
+        let _one_for_each = self.sharing.begin_parting(at.id);
         let old = {
             let mut state = inode.lock();
             let Some(file) = state.file_mut() else { return Ok(()) };
@@ -244,7 +258,7 @@ impl Partition {
             self.shared.fail_points.reach("snapshot.copied")?;
             // Whoever reads the object for a snapshot has ended, and the next one finds the copy.
             let _turned = self.sharing.reading.write();
-            let value = encode(&KeptCopy { at: copy.at });
+            let value = encode(&KeptCopy::new(copy.at));
             self.writes.lock().put(key::kept(at.id, newest), value, Known::Absent);
             self.sharing.turns.fetch_add(1, Ordering::AcqRel);
         }
@@ -272,10 +286,7 @@ impl Partition {
             Err(DiskError::Unsupported) => self.copy_object((old, seen.size), &new, &|_| Ok(()))?,
             shared => objects.observe(new.at.disk, shared)?,
         }
-        match new.object.set_modified(seen.modified) {
-            Err(DiskError::Unsupported) => {}
-            timed => objects.observe(new.at.disk, timed)?,
-        }
+        self.set_time_of_copy(&new, seen.modified)?;
         objects.publish(&new)?;
         Ok(new)
     }
@@ -327,14 +338,6 @@ impl Partition {
     /// Objects of all filesets.
     pub(crate) fn objects_of_all(&self) -> &Objects {
         &self.shared.objects
-    }
-
-    /// Snapshots whose objects may lie on a disk.
-    pub(crate) fn snapshots_on(&self, disk: forebay_base::DiskId) -> Vec<String> {
-        let list = self.sharing.list().into_iter();
-        list.filter(|(_, record)| record.disks.contains(&disk))
-            .map(|(_, record)| record.name)
-            .collect()
     }
 
     pub(crate) fn no_such_snapshot(&self, name: &str) -> FsError {

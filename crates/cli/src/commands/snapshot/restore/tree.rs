@@ -26,8 +26,6 @@ pub const DRAFT: &str = ".forebay-restore.";
 const BATCH_FILES: usize = 128;
 /// Bytes of them, at most, but for the last file.
 const BATCH_BYTES: u64 = 256 << 20;
-/// Threads that sync them: one commit serves all that wait for it.
-const SYNCING: usize = 16;
 /// Failures that are kept with their reasons.
 const FAILURES_MAX: usize = 1000;
 
@@ -261,7 +259,10 @@ impl Restoration {
     fn put_batch(&mut self) {
         self.batch_bytes = 0;
         let batch = std::mem::take(&mut self.batch);
-        for (written, result) in batch.iter().zip(sync(&batch)) {
+        // All of them before the first rename: each further sync would have to commit the renames before it.
+        let synced: Vec<io::Result<()>> =
+            batch.iter().map(|written| written.file.sync_all()).collect();
+        for (written, result) in batch.iter().zip(synced) {
             let put = match result {
                 Ok(()) => put(&written.folder, &written.draft, &written.to),
                 Err(error) => {
@@ -344,22 +345,6 @@ impl Restoration {
             self.outcome.failed.push(Failure { path, reason: error.to_string() });
         }
     }
-}
-
-/// Syncs files side by side; the outcomes in their order.
-fn sync(batch: &[Written]) -> Vec<io::Result<()>> {
-    let each = batch.len().div_ceil(SYNCING).max(1);
-    let sync = |part: &[Written]| -> Vec<io::Result<()>> {
-        part.iter().map(|written| written.file.sync_all()).collect()
-    };
-    std::thread::scope(|scope| {
-        let parts = batch.chunks(each).map(|part| scope.spawn(move || sync(part)));
-        let parts: Vec<_> = parts.collect();
-        let joined = parts
-            .into_iter()
-            .map(|part| part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        joined.flatten().collect()
-    })
 }
 
 fn occupied(by: &str) -> io::Error {
