@@ -652,20 +652,6 @@ impl Objects {
         self.left_behind.lock().remove(&fileset);
     }
 
-    /// Makes everything durable that was published, written and removed on the disks that are there.
-    ///
-    /// # Errors
-    /// [`FsError::Io`].
-    pub fn sync_disks(&self) -> Result<()> {
-        for FsDisk { id, disk, .. } in self.disks.all().filter(|disk| disk.is_expected()) {
-            match self.observe(*id, disk.sync()) {
-                Err(FsError::Absent(_) | FsError::Away { .. }) | Ok(()) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
     /// Dropped objects that wait for the reclaim thread.
     pub fn reclaim_backlog(&self) -> usize {
         self.reclaim.lock().len()

@@ -1,9 +1,10 @@
-//! Finding out whether a disk still takes what is written to it: on the direct path the kernel meets its errors alone.
+//! What is done to disks as a whole: syncing them, and finding out whether one still takes what is written to it. On the
+//! direct path the kernel meets its errors alone.
 
 use forebay_disk::{Disk, DiskError, Sync};
 
 use super::{FsDisk, Objects};
-use crate::error::FsError;
+use crate::error::{FsError, Result};
 
 /// What is written.
 const BYTES: [u8; 4096] = [0xfb; 4096];
@@ -15,6 +16,20 @@ fn write_some(disk: &dyn Disk) -> forebay_disk::Result<()> {
 }
 
 impl Objects {
+    /// Makes everything durable that was published, written and removed on the disks that are there.
+    ///
+    /// # Errors
+    /// [`FsError::Io`].
+    pub fn sync_disks(&self) -> Result<()> {
+        for FsDisk { id, disk, .. } in self.disks.all().filter(|disk| disk.is_expected()) {
+            match self.observe(*id, disk.sync()) {
+                Err(FsError::Absent(_) | FsError::Away { .. }) | Ok(()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// Writes to a fresh object of a disk of this node, which leaves nothing behind. Whether the disk was found to fail, and
     /// was not known to: no new objects come to it from now on.
     pub(crate) fn finds_failing(&self, of: &FsDisk) -> bool {
