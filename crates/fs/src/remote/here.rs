@@ -167,7 +167,7 @@ impl RemoteOwner {
                 fileset = %self.fileset,
                 owner = %self.node(),
                 why = %one.why,
-                "a change of a name that this node made by itself is lost"
+                "a change that this node made by itself in a directory is lost"
             );
         }
         let directories: Vec<Ino> = lost.into_iter().filter_map(|one| one.directory).collect();
@@ -185,7 +185,7 @@ impl RemoteOwner {
                 fileset = %self.fileset,
                 owner = %self.node(),
                 directories = lost.len(),
-                "changes of names that this node made by itself are lost: it could not report them in time"
+                "changes that this node made by itself in directories are lost: it could not report them in time"
             );
             self.open_files.unsynced().lose(lost);
         }
