@@ -44,8 +44,6 @@ pub(crate) enum Fault {
     VouchBeyondLease,
     /// A superseded owner vouches for clients that have not dropped its grants.
     VouchAfterLoss,
-    /// A node that stops gives its lease back however young its life is.
-    LeaseGivenBackAtOnce,
     /// A gate is closed by a thread when it comes to it; requests do not look at the clock.
     GateWithoutClock,
     /// A recall is acknowledged only when the kernel says so, however long it waits for a change under way.

@@ -179,7 +179,7 @@ fn every_node_reads_and_writes_files_of_a_shared_disk_itself() {
     let status = three.fs.all_disk_status();
     let both = status.iter().find(|disk| disk.uuid == BOTH).unwrap();
     assert!(both.is_shared && both.problem.is_none() && both.node.is_none());
-    assert_eq!(both.objects_in_use, 3);
+    assert_eq!(both.objects_in_use, 4);
 }
 
 #[test]

@@ -164,13 +164,9 @@ pub enum Effect {
         /// In which epoch.
         epoch: Epoch,
     },
-    /// After [`Event::Stop`]: nothing is owned any more. The lease is to be given back, so that others need not wait for its end,
-    /// unless this life is younger than what a former life of the daemon may have vouched for: who takes over what that one
-    /// owned waits only as long as the node is a member.
-    Stopped {
-        /// The lease.
-        gives_back: Option<LeaseId>,
-    },
+    /// After [`Event::Stop`]: nothing is owned any more. The lease is left to end by itself: to revoke it could end it
+    /// before what a former life of the daemon vouched for has lapsed.
+    Stopped,
 }
 
 /// What a node holds of one fileset.
@@ -434,11 +430,7 @@ impl Ownership {
         }
         if self.stopping && !self.stopped && self.holdings().next().is_none() {
             self.stopped = true;
-            let outlived = |(_, since): &(u64, Moment)| now.since(*since) >= self.settings.lapse();
-            let is_old = self.since.get(&self.me.node).is_some_and(outlived);
-            let gives_back =
-                self.standing.filter(|_| is_old || fault::is(Fault::LeaseGivenBackAtOnce));
-            effects.push(Effect::Stopped { gives_back });
+            effects.push(Effect::Stopped);
         }
     }
 

@@ -279,22 +279,7 @@ fn a_node_that_stops_lets_go_of_everything() {
         let [(attempt, value)] = swaps(&effects)[..] else { panic!("{effects:?}") };
         assert_eq!(value, record(if members.len() == 2 { 2 } else { 0 }, 5));
         let effects = node.step(Event::Swapped { attempt, outcome: Outcome::Done }, at(3));
-        assert_eq!(effects.last(), Some(&Effect::Stopped { gives_back: None }));
-    }
-}
-
-#[test]
-fn a_node_that_stops_gives_its_lease_back_once_nothing_of_a_former_life_can_be_in_use() {
-    let lapse = Settings::default().lapse();
-    for (age, is_old) in [(lapse / 2, false), (lapse, true)] {
-        let mut node = owner(1, &[1]);
-        let now = Moment(at(0).0 + age);
-        node.step(Event::Stop, now);
-        let effects = node.step(Event::Settled { fileset: F, epoch: Epoch(4) }, now);
-        let [(attempt, _)] = swaps(&effects)[..] else { panic!("{effects:?}") };
-        let effects = node.step(Event::Swapped { attempt, outcome: Outcome::Done }, now);
-        let [Effect::Stopped { gives_back }] = effects[..] else { panic!("{effects:?}") };
-        assert_eq!(gives_back.is_some(), is_old, "after {age:?}");
+        assert_eq!(effects.last(), Some(&Effect::Stopped));
     }
 }
 

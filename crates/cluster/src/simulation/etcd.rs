@@ -17,7 +17,6 @@ pub enum Request {
     Grant(Attempt, Duration),
     Register(Attempt, NodeId, Member, Option<LeaseId>),
     Renew(Attempt, LeaseId),
-    Revoke(LeaseId),
     Swap(Attempt, Swap),
     Read,
 }
@@ -33,7 +32,7 @@ impl Request {
                 attempt: *attempt,
                 outcome: Outcome::Unknown,
             }),
-            Request::Revoke(_) | Request::Read => node::Event::Tick,
+            Request::Read => node::Event::Tick,
         }
     }
 }
@@ -137,13 +136,6 @@ impl Etcd {
                 }
                 None => node::Event::Gone { lease },
             },
-            Request::Revoke(lease) => {
-                if let Some(it) = self.leases.get_mut(&lease) {
-                    it.ends = now;
-                }
-                self.expire(now);
-                node::Event::Tick
-            }
             Request::Swap(attempt, swap) => {
                 let outcome = self.swap(&swap);
                 node::Event::Ownership(ownership::Event::Swapped { attempt, outcome })

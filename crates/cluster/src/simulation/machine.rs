@@ -221,11 +221,7 @@ impl Machine {
                 node::Effect::Ownership(ownership::Effect::Read) => {
                     ctx.out.push(Out::Etcd(etcd::Request::Read));
                 }
-                node::Effect::Ownership(ownership::Effect::Stopped { gives_back }) => {
-                    let revoke = gives_back.map(|lease| Out::Etcd(etcd::Request::Revoke(lease)));
-                    ctx.out.extend(revoke);
-                    ctx.out.push(Out::Exit);
-                }
+                node::Effect::Ownership(ownership::Effect::Stopped) => ctx.out.push(Out::Exit),
                 node::Effect::Ownership(effect) => self.owned(&effect, ctx),
             }
         }

@@ -131,7 +131,7 @@ impl Machine {
             ownership::Effect::Passed { fileset, .. } => self.drop_part(fileset, false, ctx),
             ownership::Effect::Swap { .. }
             | ownership::Effect::Read
-            | ownership::Effect::Stopped { .. } => {}
+            | ownership::Effect::Stopped => {}
         }
     }
 

@@ -254,14 +254,7 @@ impl Driver {
                     Done::Dropped { fileset, epoch }
                 });
             }
-            Do::Stopped { gives_back } => {
-                // Whoever hears of it takes this node for gone.
-                self.ownership.wait();
-                if let Some(lease) = gives_back {
-                    self.courier.give_back(lease);
-                }
-                self.shared.set(Phase::Stopped);
-            }
+            Do::Stopped => self.shared.set(Phase::Stopped),
         }
     }
 

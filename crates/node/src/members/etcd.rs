@@ -109,14 +109,6 @@ impl Courier {
         });
     }
 
-    /// Gives a lease back, and waits until etcd has it. Where it does not answer, the lease ends by itself.
-    pub fn give_back(&self, of: LeaseId) {
-        let revoked = self.runtime.block_on(self.connection.lease_revoke(lease(of)));
-        if let Err(error) = revoked {
-            tracing::warn!("{error}; other nodes notice the end of this one when its lease ends");
-        }
-    }
-
     /// Renews a lease.
     pub fn renew(&self, attempt: Attempt, of: LeaseId, ttl: Duration) {
         let courier = self.clone();

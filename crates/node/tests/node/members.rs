@@ -145,10 +145,6 @@ impl Cluster {
     }
 
     fn start(&self, node: u32) -> Node {
-        self.start_with(node, protocol())
-    }
-
-    fn start_with(&self, node: u32, protocol: forebay_cluster::Settings) -> Node {
         let (gates, files) = (Arc::<Gates>::default(), Noting::echo());
         let member = Member::start(MemberStart {
             home: self.home(node),
@@ -156,7 +152,7 @@ impl Cluster {
             ownership: Arc::<Gates>::clone(&gates),
             weight: Some(1),
             settings: quick(),
-            protocol,
+            protocol: protocol(),
             clock: Arc::new(SystemClock),
         });
         let member = member.unwrap();
@@ -275,37 +271,6 @@ fn the_filesets_of_a_dead_node_are_taken_over_by_exactly_one_other() {
     // It comes back as another life, and owns again.
     nodes.insert(victim, cluster.start(victim));
     wait_until("it owns again", || (0..6).any(|fileset| answering(&nodes, fileset) == [victim]));
-}
-
-#[test]
-fn others_notice_a_node_that_stops_in_order_long_before_its_lease_would_end() {
-    let cluster = Cluster::new(EtcdServer::single());
-    let lasting = forebay_cluster::Settings {
-        node_lease: Duration::from_secs(3600),
-        vouch: Duration::from_millis(100),
-        keepalive: Duration::from_millis(50),
-        ..protocol()
-    };
-    cluster.init();
-    let first = cluster.start_with(1, lasting);
-    cluster.join(2);
-    let second = cluster.start_with(2, lasting);
-    wait_until("both see both", || {
-        [&first, &second].iter().all(|node| node.member.sight().alive.len() == 2)
-    });
-    for fileset in 0..6 {
-        first.member.book().add_fileset(FilesetId(fileset)).unwrap();
-        wait_until("one owns it", || {
-            [&first, &second].iter().any(|node| node.gates.answers(fileset).is_some())
-        });
-    }
-    second.member.stop(Duration::from_secs(60));
-    assert!(second.gates.open.lock().is_empty(), "nothing is left with it");
-    wait_until("it is gone for the other one", || first.member.sight().alive.len() == 1);
-    for fileset in 0..6 {
-        wait_until("the other one owns all", || first.gates.answers(fileset).is_some());
-    }
-    assert!(second.gates.fenced.lock().is_empty() && first.gates.fenced.lock().is_empty());
 }
 
 #[test]
