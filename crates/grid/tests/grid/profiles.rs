@@ -57,6 +57,7 @@ fn a_job_is_surrounded_by_the_commands_of_its_queue_and_its_own() {
         starter: Some("nice -n 5".to_owned()),
         spill: vec![Spill::Sas, Spill::Duckdb],
         slurm: Vec::new(),
+        fullstimer: false,
     };
     assert_eq!(wrap(&rig.submit_as("u", own)), Some(expected));
     let (name, value) = Spill::Sas.variable("/w", "/u");
