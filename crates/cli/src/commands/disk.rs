@@ -38,7 +38,7 @@ use crate::output::{Table, bytes};
 In a cluster:
   forebay disk list grid1
   forebay disk add grid1 /mnt/nvme1/forebay --pool flash      on the node with that directory
-  forebay disk add grid1 /mnt/gpfs/forebay --shared           on any node: all of them mount /mnt/gpfs
+  forebay disk add grid1 /mnt/gpfs/forebay --shared     all nodes mount /mnt/gpfs
   forebay disk drain grid1 host2:/mnt/old/forebay --wait      on any node
   forebay disk remove grid1 host2:/mnt/old/forebay")]
 pub struct Disk {
@@ -69,7 +69,7 @@ enum Action {
   forebay disk add /srv/forebay /mnt/hdd/forebay --pool slow --group shelf-1
   forebay disk add /srv/forebay s3://lab-cold/forebay --pool archive
   forebay disk add /srv/forebay file:///mnt/nas/forebay --pool archive
-  forebay disk add grid1 /mnt/gpfs/forebay --shared --pool shared     in a cluster: all nodes mount /mnt/gpfs")]
+  forebay disk add grid1 /mnt/gpfs/forebay --shared --pool shared   all nodes mount /mnt/gpfs")]
     Add {
         /// Home folder of the file system.
         root: PathBuf,

@@ -36,7 +36,7 @@ use crate::output::{Table, put_json, put_text};
   forebay plan site.toml --rate 150              MB/s for each core
   forebay plan site.toml --record results/       as fast as this study was (forebay bench run)
   forebay plan site.toml --out plan.html         a page with charts
-  forebay plan site.toml --out plan.html --verified plan-verify-20260307-101500/   with the accuracy of predictions
+  forebay plan site.toml --out plan.html --verified plan-verify-20260307-101500/
   forebay plan --studies                         the plan beside the published studies
   forebay plan simulate results/ --machines 1,2,4      the jobs of a study on more machines
   forebay plan verify /mnt/forebay/data                how far such predictions are off here"

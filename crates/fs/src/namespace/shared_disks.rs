@@ -172,6 +172,8 @@ fn probe_with(
     let refused = |why: &dyn std::fmt::Display| {
         FsError::Refused(format!("{} cannot be a shared disk: node {node}: {why}", new.location))
     };
+    // What the node before has left.
+    object.set_size(0)?;
     for round in 0..ROUNDS {
         let (asked, answer) = marks(round);
         put(object, 0, asked)?;
