@@ -40,7 +40,7 @@ const FAILED: u8 = 1;
   forebay bench run sessions --on /mnt/forebay/data --sessions 80 --nodes 4 --drop-caches
   forebay bench run mixed --on /mnt/xfs --against /mnt/forebay/data --rounds 5
   forebay bench run mixed --on /mnt/forebay/data --grid /srv/forebay -q night
-  forebay bench run mixed --on /mnt/forebay/data --grid --nodes 4 --work-of-jobs --out ./study
+  forebay bench run mixed --on /mnt/fb/data --grid --nodes 4 --work-of-jobs --out /mnt/fb/data/study
   forebay bench run calibration --on /mnt/nfs --fullstimer       a log per job in the style of SAS
   forebay bench run --file mine.toml --on /mnt/forebay/data --out results/mine")]
 pub struct Run {
