@@ -24,7 +24,7 @@ pub(crate) enum Learned {
         /// A file that was made, and how its object was that this node has made.
         file: Option<(Attributes, ObjectAttributes)>,
         /// A directory that was made.
-        made: Option<Attributes>,
+        made: Option<Box<Attributes>>,
     },
     Xattr(Ino, Vec<u8>, Option<Vec<u8>>),
     XattrNames(Ino, Vec<u8>),
@@ -51,7 +51,7 @@ impl Learned {
     /// The directory that may have been delegated.
     pub(super) fn delegated(&self) -> Option<Item> {
         match self {
-            Learned::Change { made, .. } => made.map(|made| Item::Directory(made.ino)),
+            Learned::Change { made, .. } => made.as_ref().map(|made| Item::Directory(made.ino)),
             Learned::Name(..)
             | Learned::Attributes(_)
             | Learned::Xattr(..)
@@ -81,7 +81,7 @@ impl Learned {
                     }
                     NameChange::Removed(..) | NameChange::Moved { .. } => None,
                 };
-                let inode = file.map(|(file, _)| file.ino).or(made.map(|made| made.ino));
+                let inode = file.map(|(file, _)| file.ino).or(made.as_ref().map(|made| made.ino));
                 (entry, inode.map(Item::Attributes))
             }
             Learned::Xattr(ino, ..)

@@ -127,7 +127,7 @@ impl RemoteOwner {
             let request = Request::Journal { fileset, term, changes };
             match self.exchange_now(request, Vec::new()).map(|(reply, _)| reply.answer) {
                 Ok(Answer::Journal(replies)) if replies.len() == count => {
-                    self.note_lost(self.kept.reported(report, replies));
+                    self.note_lost(self.kept.reported(&report, &replies));
                 }
                 Ok(Answer::NotMine) => {
                     self.kept.not_reported(report);

@@ -99,7 +99,8 @@ pub(super) fn learn_made(
 ) {
     let directory = beside.map(|beside| (beside.number, beside.attributes));
     let continues = beside.is_some_and(|beside| beside.continues);
-    let learned = Learned::Change { change, directory, continues, file, made: delegated };
+    let made = delegated.map(Box::new);
+    let learned = Learned::Change { change, directory, continues, file, made };
     own.answered(granted, learned);
 }
 

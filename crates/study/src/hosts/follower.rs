@@ -66,18 +66,18 @@ impl Follower {
             rest = &rest[end + 1..];
         }
         if rest.len() > LINE_BYTES_MAX {
-            return Err(self.refuse("a line is too long"));
+            return Err(self.refuse(&"a line is too long"));
         }
         self.rest = rest.to_vec();
         Ok(())
     }
 
-    fn refuse(&self, reason: impl ToString) -> Error {
+    fn refuse(&self, reason: &dyn std::fmt::Display) -> Error {
         Error::Record { path: self.path.clone(), reason: reason.to_string() }
     }
 
     fn take(&mut self, line: &[u8]) -> Result<()> {
-        match serde_json::from_slice(line).map_err(|error| self.refuse(error))? {
+        match serde_json::from_slice(line).map_err(|error| self.refuse(&error))? {
             Line::Host(introduction) => self.introduction = Some(*introduction),
             Line::Settled { settle, fault } => self.settled = (settle, fault),
             Line::Second(second) => {

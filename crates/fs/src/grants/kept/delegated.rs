@@ -210,17 +210,17 @@ impl Kept {
     }
 
     /// A report was answered. Returns what is lost.
-    pub fn reported(&self, report: Report, answers: Vec<ChangeAnswer>) -> Vec<Lost> {
+    pub fn reported(&self, report: &Report, answers: &[ChangeAnswer]) -> Vec<Lost> {
         let mut state = self.state.lock();
         state.journal.reported(&report.changes);
         let mut lost = Vec::new();
         let mut files = Vec::new();
         for ((_, change), answer) in report.changes.iter().zip(answers) {
-            let ChangeAnswer { granted, directory, .. } = &answer;
+            let ChangeAnswer { granted, directory, .. } = answer;
             let numbers = [granted.entry, granted.attributes, *directory];
             state.heard.hear(numbers.into_iter().flatten());
             let is_of_term = granted.term == report.term && state.term == report.term;
-            let why = change.lost(&answer);
+            let why = change.lost(answer);
             if let Some(ino) = change.made() {
                 let may_use = is_of_term && why.is_none();
                 files.push((Item::Attributes(ino), granted.attributes.filter(|_| may_use)));

@@ -308,19 +308,19 @@ impl Partition {
                 return Ok(false);
             }
             let next = CopiesRecord { changed: state.changed, ..next };
-            self.put_next_copies(resting.old.at, before, next);
+            self.put_next_copies(resting.old.at, before, &next);
         }
         self.shared.fail_points.reach("copy.noted")?;
         Ok(true)
     }
 
-    fn put_next_copies(&self, at: ObjectRef, before: Option<&CopiesRecord>, next: CopiesRecord) {
+    fn put_next_copies(&self, at: ObjectRef, before: Option<&CopiesRecord>, next: &CopiesRecord) {
         let is_gone = |copy: &&ObjectRef| !next.copies.contains(copy);
         let gone = before.into_iter().flat_map(|record| &record.copies).filter(is_gone);
         let gone: Vec<ObjectRef> = gone.copied().collect();
         // Without copies there is nothing to remember but the checksum, which goes with the wish for copies.
         let is_wanted = !next.copies.is_empty() || self.copies.wanted() > 1;
-        let now = is_wanted.then_some(&next);
+        let now = is_wanted.then_some(next);
         Self::put_copies(&mut self.writes.lock(), at.id, before, now);
         self.copies.replaced.lock().extend(gone);
     }
@@ -400,7 +400,7 @@ impl Partition {
         }
         let is_behind = file.opens.is_written() || file.was_mappable || file.opens.handles == 0;
         let next = CopiesRecord { changed: state.changed, is_behind, ..next };
-        self.put_next_copies(live.at, before.as_ref(), next);
+        self.put_next_copies(live.at, before.as_ref(), &next);
         self.copies.may_need(ino);
         Ok(true)
     }

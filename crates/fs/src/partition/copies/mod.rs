@@ -164,6 +164,9 @@ fn since(then: Timestamp, now: Timestamp) -> Duration {
     Duration::from_nanos(between)
 }
 
+/// An object and what there is to know of its copies.
+pub(crate) type ObjectWithCopies = (ObjectId, CopiesRecord);
+
 impl Partition {
     /// What it knows of its copies.
     pub(crate) fn copies(&self) -> &Copies {
@@ -184,7 +187,7 @@ impl Partition {
         &self,
         from: Option<Vec<u8>>,
         most: usize,
-    ) -> Result<(Vec<(ObjectId, CopiesRecord)>, Option<Vec<u8>>)> {
+    ) -> Result<(Vec<ObjectWithCopies>, Option<Vec<u8>>)> {
         let (first, to) = key::prefix_range(&[key::COPIES]);
         let (rows, next) = self.read_range(&from.unwrap_or(first), &to, most)?;
         let mut found = Vec::new();
