@@ -105,7 +105,7 @@ fn a_record_of_another_version_is_refused_and_nothing_beside_it_is_changed() {
         |_| key::disk_usage(DiskId(0)),
         |_| key::fileset(FilesetId(2)),
     ];
-    for version in [0_u8, 1, 5, 200] {
+    for version in [0_u8, 1, 6, 200] {
         for record in records {
             let tree = Tree::make();
             let key = record(&tree);
