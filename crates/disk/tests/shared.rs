@@ -2,7 +2,7 @@
 
 use forebay_base::ObjectId;
 use forebay_disk::directory::{DirectoryDisk, Label};
-use forebay_disk::{Disk as _, DiskError, Object as _, Sync};
+use forebay_disk::{Disk as _, DiskError, Sync};
 
 fn label() -> Label {
     Label { file_system: "whole".to_owned(), disk: "both".to_owned() }

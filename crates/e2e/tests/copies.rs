@@ -1,4 +1,5 @@
 //! Copies of files in other failure groups: a group is lost under load, and damaged bytes are repaired.
+#![allow(clippy::disallowed_methods, reason = "time limits of tests need the machine's clock")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

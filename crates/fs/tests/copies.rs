@@ -291,8 +291,8 @@ fn copies_that_a_pool_cannot_take_are_refused_with_the_reason() {
     assert!(why.contains("3 failure groups") && why.contains("has 2"), "{why}");
     assert!(refused(fs.set_fileset_copies("data", 4)).contains("choose 1, 2 or 3"));
     assert!(refused(fs.set_fileset_copies("nothing", 2)).contains("no fileset"));
-    for number in 0..2 {
-        fs.label_disk(NAMES[number], None, Some("shelf")).unwrap();
+    for name in &NAMES[..2] {
+        fs.label_disk(name, None, Some("shelf")).unwrap();
     }
     let why = refused(fs.set_fileset_copies("data", 2));
     assert!(why.contains("has 1"), "{why}");
