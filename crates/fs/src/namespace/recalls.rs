@@ -308,8 +308,6 @@ impl Namespace {
                 }
             };
             self.tell_own_kernel(&[Stale::Attributes(ino)]);
-            // What programs write to it from now on outlives this process, as in any other file.
-            partition.commit()?;
             return Ok(turned);
         }
         Err(FsError::Io(format!("inode {ino}: its fileset changes hands all the time")))
