@@ -83,7 +83,7 @@ fn a_run_on_two_hosts_is_the_sum_of_both_and_each_keeps_its_own() {
     assert_eq!(hosts.known().unwrap().len(), 2);
     one.second(1001.0, 1.0, &[("a.steps", 600)]);
     one.second(1002.0, 1.0, &[]);
-    two.second(1001.0, 0.0, &[("a.steps", 600), ("b.steps", 4)]);
+    two.second(1001.0, 0.0, &[("a.steps", 600), ("b.steps", 5)]);
     two.second(1002.0, 0.0, &[]);
     hosts.read().unwrap();
     let live = hosts.latest().unwrap();
@@ -94,7 +94,7 @@ fn a_run_on_two_hosts_is_the_sum_of_both_and_each_keeps_its_own() {
             record: "b.steps".to_owned(),
             host: "n2".to_owned(),
             start_seconds: 0.0,
-            end_seconds: 1.0,
+            end_seconds: 0.9,
             last: Some([5, 0, 0, 0]),
         },
     ];
