@@ -72,6 +72,14 @@ impl World<'_> {
             | Op::Seek { .. } => self.apply_to_bytes(op),
             _ => self.apply_to_all(op),
         }
+        // A recall is not committed by itself: until it is, a kill of the process takes back what was written since.
+        let may_recall = matches!(
+            op,
+            Op::SetSize { .. } | Op::Open { write: true, .. } | Op::Open { truncate: true, .. }
+        );
+        if may_recall && self.has_archive() {
+            self.commit();
+        }
     }
 
     fn apply_to_bytes(&mut self, op: &Op) {

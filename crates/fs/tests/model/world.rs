@@ -303,6 +303,10 @@ impl<'a> World<'a> {
         self.user = Some(self.rig.open());
     }
 
+    pub fn has_archive(&self) -> bool {
+        self.rig.has_archive()
+    }
+
     pub fn crash(&mut self, machine: Option<u64>) {
         self.handles.clear();
         self.cursors.clear();
