@@ -8,14 +8,18 @@ fn label() -> Label {
     Label { file_system: "whole".to_owned(), disk: "both".to_owned() }
 }
 
-#[test]
-fn what_one_user_of_a_shared_disk_does_the_others_find_at_once() {
+/// A disk in a folder, and two who use it.
+fn with_two_users() -> (tempfile::TempDir, [DirectoryDisk; 2]) {
     let folder = tempfile::tempdir().unwrap();
     DirectoryDisk::format(folder.path(), &label()).unwrap();
-    let users: Vec<DirectoryDisk> = ["1", "2"]
-        .iter()
-        .map(|user| DirectoryDisk::open_shared(folder.path(), &label(), user).unwrap())
-        .collect();
+    let users =
+        ["1", "2"].map(|user| DirectoryDisk::open_shared(folder.path(), &label(), user).unwrap());
+    (folder, users)
+}
+
+#[test]
+fn what_one_user_of_a_shared_disk_does_the_others_find_at_once() {
+    let (folder, users) = with_two_users();
     for number in 1..200_u64 {
         let id = ObjectId(number);
         let (here, there) = (&users[number as usize % 2], &users[1 - number as usize % 2]);
@@ -45,12 +49,7 @@ fn what_one_user_of_a_shared_disk_does_the_others_find_at_once() {
 
 #[test]
 fn a_shared_disk_cannot_be_used_alone_or_taken_away_while_others_use_it() {
-    let folder = tempfile::tempdir().unwrap();
-    DirectoryDisk::format(folder.path(), &label()).unwrap();
-    let users: Vec<DirectoryDisk> = ["1", "2"]
-        .iter()
-        .map(|user| DirectoryDisk::open_shared(folder.path(), &label(), user).unwrap())
-        .collect();
+    let (folder, users) = with_two_users();
     let in_use = |refused: DiskError| assert!(refused.to_string().contains("in use"), "{refused}");
     in_use(DirectoryDisk::open(folder.path(), &label()).err().unwrap());
     users[0].let_go();

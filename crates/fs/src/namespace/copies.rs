@@ -9,16 +9,12 @@ use forebay_base::{DiskId, Ino};
 use super::Namespace;
 use super::tasks::{Task, Turn};
 use crate::error::{FsError, Result};
-use crate::key::{self, Key};
 use crate::native::NewFileset;
 use crate::ops::shown_name;
 use crate::partition::Partition;
 use crate::partition::copies::{Settled, Verified};
 use crate::partition::relocate::Pace;
-use crate::record::{
-    COPIES_MAX, DEFAULT_POOL, DiskUse, FilesetRecord, InodeRecord, Kind, Placement, Stage, decode,
-    encode,
-};
+use crate::record::{COPIES_MAX, DEFAULT_POOL, DiskUse, FilesetRecord, Kind, Placement, Stage};
 use crate::tasks::{Pace as TaskPace, Work};
 
 /// Records that are looked at together.
@@ -303,14 +299,7 @@ impl Namespace {
             )));
         }
         let work = Work::Scrub { fileset: fileset.map(str::to_owned) };
-        if let Some(number) = self.unfinished_task(&work) {
-            return Err(FsError::Refused(format!("task {number} does that already")));
-        }
-        let (number, task) = self.new_task(&work);
-        let changes = [(key::task(number), Some(encode(&task)))].into();
-        self.root()?.change_disks(changes, |_| Ok(()))?;
-        self.add_task(number, task);
-        Ok(number)
+        self.begin_task(&work)
     }
 
     /// One turn of comparing bytes with their checksums: all of it.
@@ -375,23 +364,9 @@ impl Partition {
         from: Option<Vec<u8>>,
         most: usize,
     ) -> Result<(Vec<Ino>, Option<Vec<u8>>)> {
-        let (first, to) = key::prefix_range(&[key::INODE]);
-        let mut from = from.unwrap_or(first);
-        let rows = self.store().scan(&from, &to, most)?;
-        let mut found = Vec::new();
-        for (key, value) in &rows {
-            let Some(Key::Inode(ino)) = key::parse(key) else { continue };
-            let record: InodeRecord = decode("inode", value)?;
-            if record.kind == Kind::File && record.layout.object().is_some() {
-                found.push(ino);
-            }
-        }
-        let Some((last, _)) = rows.last().filter(|_| rows.len() == most) else {
-            return Ok((found, None));
-        };
-        from.clone_from(last);
-        from.push(0);
-        Ok((found, Some(from)))
+        self.stored_inodes(from, most, |record| {
+            record.kind == Kind::File && record.layout.object().is_some()
+        })
     }
 
     /// Notes all files that have not the copies that they are to have. Reads all inodes.

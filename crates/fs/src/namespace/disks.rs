@@ -350,14 +350,7 @@ impl Namespace {
             )));
         }
         let work = Work::Rebalance { pool: pool.to_owned() };
-        if let Some(number) = self.unfinished_task(&work) {
-            return Err(FsError::Refused(format!("task {number} does that already")));
-        }
-        let (number, task) = self.new_task(&work);
-        let changes = [(key::task(number), Some(encode(&task)))].into();
-        self.root()?.change_disks(changes, |_| Ok(()))?;
-        self.add_task(number, task);
-        Ok(number)
+        self.begin_task(&work)
     }
 
     /// Takes a disk away that is empty. Its directory can be used for something else afterwards.

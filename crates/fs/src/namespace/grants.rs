@@ -8,9 +8,8 @@ use forebay_base::{ClientId, FilesetId, Ino, NodeId};
 use super::Namespace;
 use crate::attributes::{Attributes, KeepName};
 use crate::error::Result;
-use crate::grants::{Changer, Changing, GrantFigures, Item, Touched, Why};
+use crate::grants::{Changer, Changing, GrantFigures, Granting, Item, Touched, Why};
 use crate::owner::Owner;
-use crate::partition::Partition;
 use crate::record::Kind;
 use crate::remote::RemoteOwner;
 
@@ -52,28 +51,26 @@ impl Namespace {
 
     /// Whether an inode is a directory of this node's that is delegated to another node.
     pub(super) fn is_delegated(&self, found: &Attributes) -> bool {
-        self.delegated(found).is_some()
+        let granting = self.granting_of_directory(found);
+        granting.is_some_and(|granting| granting.is_delegated(ClientId::LOCAL, found.ino))
     }
 
-    /// Who is to take a directory back that is delegated to another node.
-    fn delegated(&self, found: &Attributes) -> Option<Arc<Partition>> {
+    /// What other nodes were granted of the fileset of a directory of this node.
+    fn granting_of_directory(&self, found: &Attributes) -> Option<Arc<Granting>> {
         if found.kind != Kind::Directory || self.cluster.is_none() {
             return None;
         }
-        let partition = match self.shared.owners.find(found.ino.fileset()).as_deref() {
-            Some(Owner::Local(partition)) => Arc::clone(partition),
-            Some(Owner::Native(_) | Owner::Remote(_)) | None => return None,
-        };
-        let is_delegated =
-            partition.granting().is_some_and(|it| it.is_delegated(ClientId::LOCAL, found.ino));
-        is_delegated.then_some(partition)
+        match self.shared.owners.find(found.ino.fileset()).as_deref() {
+            Some(Owner::Local(partition)) => partition.granting().map(Arc::clone),
+            Some(Owner::Native(_) | Owner::Remote(_)) | None => None,
+        }
     }
 
     /// The kernel of this node is told of an inode. If it is a directory that is delegated to another node, that is taken back first.
     pub(super) fn told_of(&self, found: Attributes) -> Result<Attributes> {
-        let Some(partition) = self.delegated(&found) else { return Ok(found) };
-        if let Some(granting) = partition.granting() {
-            granting.take_directory_back(ClientId::LOCAL, found.ino);
+        let granting = self.granting_of_directory(&found);
+        if !granting.is_some_and(|it| it.take_directory_back(ClientId::LOCAL, found.ino)) {
+            return Ok(found);
         }
         let again = self.at(found.ino, |owner| owner.attributes(found.ino));
         if again.is_err() {

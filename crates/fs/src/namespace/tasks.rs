@@ -146,6 +146,21 @@ impl Namespace {
         self.tasks.wake();
     }
 
+    /// Begins a task; returns its number.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] if one that does the same has not ended; what the store says.
+    pub(super) fn begin_task(&self, work: &Work) -> Result<u64> {
+        if let Some(number) = self.unfinished_task(work) {
+            return Err(FsError::Refused(format!("task {number} does that already")));
+        }
+        let (number, task) = self.new_task(work);
+        let changes = [(key::task(number), Some(encode(&task)))].into();
+        self.root()?.change_disks(changes, |_| Ok(()))?;
+        self.add_task(number, task);
+        Ok(number)
+    }
+
     fn set_pace(&self, task: &Task) {
         let record = task.at_work.lock().record.clone();
         task.pace.set_speed(record.speed.unwrap_or(self.shared.settings.task_speed.0));

@@ -15,9 +15,10 @@ use forebay_disk::{DiskError, ObjectAttributes, Seek, Sync};
 
 use crate::error::{FsError, Result};
 use crate::inode::State;
+use crate::key::{self, Key};
 use crate::object::{FsDisk, LiveObject};
 use crate::partition::Partition;
-use crate::record::CopiesRecord;
+use crate::record::{CopiesRecord, InodeRecord, decode};
 use crate::writeset::Removal;
 
 /// Bytes that are copied at a time.
@@ -388,14 +389,28 @@ impl Partition {
         from: Option<Vec<u8>>,
         most: usize,
     ) -> Result<(Vec<Ino>, Option<Vec<u8>>)> {
-        let (first, to) = crate::key::prefix_range(&[crate::key::INODE]);
+        self.stored_inodes(from, most, |record| {
+            record.layout.object().is_some_and(|at| at.disk == disk)
+        })
+    }
+
+    /// Committed inodes that are `meant`, in order of their numbers from `from` on: at most `most`, and where to go on.
+    ///
+    /// # Errors
+    /// [`FsError::Io`], [`FsError::Damaged`].
+    pub(crate) fn stored_inodes(
+        &self,
+        from: Option<Vec<u8>>,
+        most: usize,
+        meant: impl Fn(&InodeRecord) -> bool,
+    ) -> Result<(Vec<Ino>, Option<Vec<u8>>)> {
+        let (first, to) = key::prefix_range(&[key::INODE]);
         let mut from = from.unwrap_or(first);
         let rows = self.store().scan(&from, &to, most)?;
         let mut found = Vec::new();
         for (key, value) in &rows {
-            let Some(crate::key::Key::Inode(ino)) = crate::key::parse(key) else { continue };
-            let record = crate::record::decode::<crate::record::InodeRecord>("inode", value)?;
-            if record.layout.object().is_some_and(|at| at.disk == disk) {
+            let Some(Key::Inode(ino)) = key::parse(key) else { continue };
+            if meant(&decode("inode", value)?) {
                 found.push(ino);
             }
         }

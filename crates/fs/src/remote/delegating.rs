@@ -40,7 +40,6 @@ impl Work<'_> {
         if found.kind == Kind::Directory
             && let Some(partition) = self.partition(found.ino)
             && let Some(granting) = partition.granting()
-            && granting.is_delegated(self.client, found.ino)
         {
             granting.take_directory_back(self.client, found.ino);
         }

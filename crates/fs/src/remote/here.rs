@@ -12,7 +12,7 @@ use forebay_base::Ino;
 use parking_lot::{Condvar, Mutex};
 
 use super::RemoteOwner;
-use super::files::{CLOSE_LOOKS, CLOSE_PAUSE};
+use super::files::await_end;
 use super::owner::not_kept;
 use super::wire::{Answer, Request};
 use crate::attributes::Attributes;
@@ -90,12 +90,7 @@ impl RemoteOwner {
         }
         let Some(ino) = self.kept.may_remove_here(parent, name) else { return false };
         // The kernel tells of the end of a handle after close(2) has returned.
-        for _ in 0..CLOSE_LOOKS {
-            if !self.open_files.is_open(ino) {
-                break;
-            }
-            std::thread::sleep(CLOSE_PAUSE);
-        }
+        await_end(|| !self.open_files.is_open(ino));
         self.open_files.unsynced().note(parent);
         let removed = self.kept.remove_here(parent, name, |ino| self.open_files.is_open(ino));
         let Some(removed) = removed else { return false };
@@ -116,7 +111,7 @@ impl RemoteOwner {
         }
         let _one_at_a_time = self.reporting.lock();
         while let Some(mut report) = self.kept.take_report(|ino| self.open_files.is_open(ino)) {
-            self.drop_unused(std::mem::take(&mut report.unused));
+            report.unused.drain(..).for_each(|live| drop(self.give_up(Some(live))));
             if let Err(error) = self.publish(&report.objects) {
                 self.kept.not_reported(report);
                 return Err(error);
@@ -146,12 +141,6 @@ impl RemoteOwner {
         }
         self.note_broken();
         Ok(())
-    }
-
-    fn drop_unused(&self, objects: Vec<Arc<LiveObject>>) {
-        for live in objects {
-            self.give_up(Some(live));
-        }
     }
 
     /// Gives objects their names.

@@ -13,7 +13,7 @@ use forebay_cluster::grants::client::Ticket;
 use super::{Kept, State};
 use crate::attributes::{Attributes, KeepName};
 use crate::grants::journal::{NeverKnown, Place};
-use crate::grants::names::NAMES_MAX;
+use crate::grants::names::{AllNames, NAMES_MAX};
 use crate::grants::{Item, Looked};
 use crate::inode::{MODE_BITS, SET_GID, SET_UID};
 use crate::object::{LiveObject, SeenObject};
@@ -69,22 +69,15 @@ impl Kept {
 
     /// Whether a file can be made here.
     pub fn may_make_here(&self, parent: Ino, name: &[u8]) -> bool {
-        let mut state = self.state.lock();
         let now = self.now();
-        state.delegated(parent, now).is_some()
-            && state.lacks(parent, name) == Looked::Kept(())
-            && !state.journal.is_full()
+        self.state.lock().above_new((parent, name), now).is_some()
     }
 
     /// Makes a file. `None` if the owner is to do that.
     pub fn make_here(&self, make: &MakeHere<'_>) -> Option<Attributes> {
         let mut state = self.state.lock();
         let now = self.now();
-        let above = state.delegated(make.parent, now)?;
-        let is_absent = state.lacks(make.parent, make.name) == Looked::Kept(());
-        if !is_absent || state.journal.is_full() {
-            return None;
-        }
+        let above = state.above_new((make.parent, make.name), now)?;
         let attributes = make.attributes(&above)?;
         state.add_made(make, attributes);
         let was_empty = state.journal.is_empty();
@@ -120,15 +113,14 @@ impl Kept {
         state.drop_values(&items);
         state.cache.change_here(items.clone());
         let _ = state.cache.forget(items);
-        state.change_directory(parent, time, |size| size.saturating_sub(1));
-        let gone = state.inodes.get_mut(&parent).and_then(|above| {
-            let names = above.names.as_mut()?;
-            Some((above.cost, names.remove(name)))
+        let cost = state.change_directory(parent, time, |names, size| {
+            *size = size.saturating_sub(1);
+            names.map_or(0, |names| names.remove(name))
         });
-        if let (Some((_, cost)), Some(above)) = (gone, state.inodes.get_mut(&parent)) {
+        if let Some(above) = state.inodes.get_mut(&parent) {
             above.cost = above.cost.saturating_sub(cost);
-            state.cost = state.cost.saturating_sub(cost);
         }
+        state.cost = state.cost.saturating_sub(cost);
         let was_empty = state.journal.is_empty();
         let unlink = Change::Removed { parent, name: name.to_vec(), ino };
         let removed = state.journal.removed(ino, unlink);
@@ -176,7 +168,6 @@ impl Kept {
         self.has_delegations() && !self.state.lock().journal.is_empty()
     }
 
-    /// What is to be reported next.
     /// What is to be reported next. `is_open` says whether somebody here has a file open.
     pub fn take_report(&self, is_open: impl Fn(Ino) -> bool) -> Option<Report> {
         let mut state = self.state.lock();
@@ -321,6 +312,13 @@ impl State {
         kept.attributes.filter(|found| found.nlink > 0 && has_room)
     }
 
+    /// The attributes of a directory in which this node may make a file of this name now.
+    fn above_new(&mut self, (parent, name): (Ino, &[u8]), now: Moment) -> Option<Attributes> {
+        let above = self.delegated(parent, now)?;
+        let is_absent = self.lacks(parent, name) == Looked::Kept(());
+        (is_absent && !self.journal.is_full()).then_some(above)
+    }
+
     fn removable(&mut self, parent: Ino, name: &[u8], now: Moment) -> Option<Ino> {
         self.delegated(parent, now)?;
         let ino = self.names.get(&parent)?.get(name).copied().flatten()?;
@@ -343,28 +341,31 @@ impl State {
     fn add_made(&mut self, make: &MakeHere<'_>, attributes: Attributes) {
         let (parent, ino) = (make.parent, make.ino);
         let entry = Item::Entry(parent, make.name.into());
-        self.cache.change_here([entry.clone(), Item::Attributes(parent), Item::Attributes(ino)]);
+        self.cache.change_here([entry.clone(), Item::Attributes(ino)]);
         self.learn_name(&[entry], (parent, make.name.to_vec()), Some(ino));
-        let cost = self.inodes.get_mut(&parent).and_then(|above| {
-            let names = above.names.as_mut()?;
-            let cost = names.insert(make.name);
-            above.cost += cost;
-            Some(cost)
+        let cost = self.change_directory(parent, make.time, |names, size| {
+            *size += 1;
+            names.map_or(0, |names| names.insert(make.name))
         });
-        self.cost += cost.unwrap_or(0);
-        self.change_directory(parent, make.time, |size| size + 1);
+        self.keep(parent, cost, |_| {});
         self.keep_attributes(attributes, Some(make.made.at));
         self.keep_own(ino, make.made.attributes);
     }
 
-    fn change_directory(&mut self, ino: Ino, time: Timestamp, size: impl Fn(u64) -> u64) {
+    /// A directory has one name more or less: `change` does that to all its names, if they are known, and to their number. Returns
+    /// what it says.
+    fn change_directory(
+        &mut self,
+        ino: Ino,
+        time: Timestamp,
+        change: impl FnOnce(Option<&mut AllNames>, &mut u64) -> usize,
+    ) -> usize {
         self.cache.change_here([Item::Attributes(ino)]);
-        let Some(kept) = self.inodes.get_mut(&ino) else { return };
+        let Some(kept) = self.inodes.get_mut(&ino) else { return 0 };
         kept.listing = None;
-        if let Some(found) = &mut kept.attributes {
-            found.size = size(found.size);
-            found.modified = found.modified.max(time);
-            found.changed = found.changed.max(time);
-        }
+        let Some(found) = &mut kept.attributes else { return 0 };
+        found.modified = found.modified.max(time);
+        found.changed = found.changed.max(time);
+        change(kept.names.as_mut(), &mut found.size)
     }
 }

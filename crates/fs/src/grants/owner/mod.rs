@@ -323,6 +323,13 @@ impl Granting {
         changing
     }
 
+    /// Waits until a change may take effect, of which nothing but the recalls was wanted.
+    fn pass(self: &Arc<Self>, table: &mut MutexGuard<'_, Table>, change: ChangeNumber) {
+        self.await_ready(table, &[change]);
+        table.ready.remove(&change);
+        self.step(table, Event::Applied(change));
+    }
+
     /// Waits until these changes may take effect.
     fn await_ready(self: &Arc<Self>, table: &mut MutexGuard<'_, Table>, changes: &[ChangeNumber]) {
         let mut waits = None;
@@ -365,9 +372,7 @@ impl Granting {
         let mut table = self.table.lock();
         let change = table.next_change();
         self.step(&mut table, Event::Settle(change));
-        self.await_ready(&mut table, &[change]);
-        table.ready.remove(&change);
-        self.step(&mut table, Event::Applied(change));
+        self.pass(&mut table, change);
     }
 
     /// The fileset stays after all.

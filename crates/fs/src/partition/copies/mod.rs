@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use forebay_base::{DiskId, Ino, ObjectId, Timestamp};
+use forebay_base::{DiskId, Ino, ObjectId};
 use forebay_store::Store;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -152,16 +152,8 @@ impl Copies {
 impl CopiesRecord {
     /// Whether a later change of the object would have given it another time.
     fn tells_later_changes(&self) -> bool {
-        since(self.modified, self.made) >= TICK
+        self.made.since(self.modified) >= TICK
     }
-}
-
-/// The time between two moments; none if they came the other way round.
-fn since(then: Timestamp, now: Timestamp) -> Duration {
-    let nanoseconds =
-        |at: Timestamp| i128::from(at.seconds) * 1_000_000_000 + i128::from(at.nanoseconds);
-    let between = u64::try_from(nanoseconds(now) - nanoseconds(then)).unwrap_or(0);
-    Duration::from_nanos(between)
 }
 
 /// An object and what there is to know of its copies.
