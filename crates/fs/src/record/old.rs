@@ -28,19 +28,21 @@ struct FilesetSettings2 {
     disk: Option<String>,
 }
 
+/// A fileset, with the settings of a version.
 #[derive(Serialize, Deserialize)]
-struct FilesetRecord2 {
-    settings: FilesetSettings2,
+struct OldFileset<S> {
+    settings: S,
     stage: Stage,
     first_ino: u64,
     first_object: u64,
 }
 
+/// A superblock, with the settings and disks of a version.
 #[derive(Serialize, Deserialize)]
-struct Superblock2 {
+struct OldSuperblock<S, D> {
     uuid: String,
     fileset: FilesetId,
-    settings: FilesetSettings2,
+    settings: S,
     hash_key: [u8; 16],
     epoch: Epoch,
     state: MountState,
@@ -48,7 +50,13 @@ struct Superblock2 {
     ino_limit: u64,
     object_limit: u64,
     sweep_due: bool,
-    disks: Vec<DiskRecord2>,
+    disks: Vec<D>,
+}
+
+impl From<DiskRecord2> for DiskRecord {
+    fn from(old: DiskRecord2) -> DiskRecord {
+        DiskRecord::new(old.id, &old.uuid, &old.location)
+    }
 }
 
 impl From<FilesetSettings2> for FilesetSettings {
@@ -76,52 +84,16 @@ impl From<FilesetSettings3> for FilesetSettings {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-struct FilesetRecord3 {
-    settings: FilesetSettings3,
-    stage: Stage,
-    first_ino: u64,
-    first_object: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Superblock4 {
-    uuid: String,
-    fileset: FilesetId,
-    settings: FilesetSettings3,
-    hash_key: [u8; 16],
-    epoch: Epoch,
-    state: MountState,
-    crashed_epoch: Epoch,
-    ino_limit: u64,
-    object_limit: u64,
-    sweep_due: bool,
-    disks: Vec<DiskRecord>,
-}
-
-impl From<Superblock4> for Superblock {
-    fn from(old: Superblock4) -> Superblock {
-        Superblock {
-            uuid: old.uuid,
-            fileset: old.fileset,
-            settings: old.settings.into(),
-            hash_key: old.hash_key,
-            epoch: old.epoch,
-            state: old.state,
-            crashed_epoch: old.crashed_epoch,
-            ino_limit: old.ino_limit,
-            object_limit: old.object_limit,
-            sweep_due: old.sweep_due,
-            disks: old.disks,
-        }
+impl<S: Into<FilesetSettings>> From<OldFileset<S>> for FilesetRecord {
+    fn from(old: OldFileset<S>) -> FilesetRecord {
+        let OldFileset { settings, stage, first_ino, first_object } = old;
+        FilesetRecord { settings: settings.into(), stage, first_ino, first_object }
     }
 }
 
-impl From<Superblock2> for Superblock {
-    fn from(old: Superblock2) -> Superblock {
-        let disk = |disk: &DiskRecord2| DiskRecord::new(disk.id, &disk.uuid, &disk.location);
+impl<S: Into<FilesetSettings>, D: Into<DiskRecord>> From<OldSuperblock<S, D>> for Superblock {
+    fn from(old: OldSuperblock<S, D>) -> Superblock {
         Superblock {
-            disks: old.disks.iter().map(disk).collect(),
             uuid: old.uuid,
             fileset: old.fileset,
             settings: old.settings.into(),
@@ -132,6 +104,7 @@ impl From<Superblock2> for Superblock {
             ino_limit: old.ino_limit,
             object_limit: old.object_limit,
             sweep_due: old.sweep_due,
+            disks: old.disks.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -142,8 +115,14 @@ impl Record for Superblock {
 
     fn upgrade(what: &str, version: u8, body: &[u8]) -> Option<Result<Superblock>> {
         match version {
-            2 => Some(decode_body::<Superblock2>(what, body).map(Into::into)),
-            3 | 4 => Some(decode_body::<Superblock4>(what, body).map(Into::into)),
+            2 => Some(
+                decode_body::<OldSuperblock<FilesetSettings2, DiskRecord2>>(what, body)
+                    .map(Into::into),
+            ),
+            3 | 4 => Some(
+                decode_body::<OldSuperblock<FilesetSettings3, DiskRecord>>(what, body)
+                    .map(Into::into),
+            ),
             _ => None,
         }
     }
@@ -154,21 +133,9 @@ impl Record for FilesetRecord {
     const VERSION: u8 = 4;
 
     fn upgrade(what: &str, version: u8, body: &[u8]) -> Option<Result<FilesetRecord>> {
-        let of = |settings, stage, (first_ino, first_object)| FilesetRecord {
-            settings,
-            stage,
-            first_ino,
-            first_object,
-        };
-        let from_2 = |old: FilesetRecord2| {
-            of(old.settings.into(), old.stage, (old.first_ino, old.first_object))
-        };
-        let from_3 = |old: FilesetRecord3| {
-            of(old.settings.into(), old.stage, (old.first_ino, old.first_object))
-        };
         match version {
-            2 => Some(decode_body(what, body).map(from_2)),
-            3 => Some(decode_body(what, body).map(from_3)),
+            2 => Some(decode_body::<OldFileset<FilesetSettings2>>(what, body).map(Into::into)),
+            3 => Some(decode_body::<OldFileset<FilesetSettings3>>(what, body).map(Into::into)),
             _ => None,
         }
     }
@@ -192,8 +159,10 @@ mod tests {
         }
     }
 
+    type Superblock2 = OldSuperblock<FilesetSettings2, DiskRecord2>;
+
     fn old_superblock(sweep_due: bool, disks: Vec<DiskRecord2>) -> Superblock2 {
-        Superblock2 {
+        OldSuperblock {
             uuid: "whole".to_owned(),
             fileset: FilesetId(1),
             settings: old_settings(),
@@ -234,7 +203,7 @@ mod tests {
             disk: None,
             pool: DEFAULT_POOL.to_owned(),
         };
-        let old = Superblock4 {
+        let old = OldSuperblock::<_, DiskRecord> {
             uuid: wanted.uuid.clone(),
             fileset: wanted.fileset,
             settings,
@@ -256,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_fileset_of_version_2_places_its_files_in_the_default_pool() {
-        let old = FilesetRecord2 {
+        let old = OldFileset {
             settings: old_settings(),
             stage: Stage::Made,
             first_ino: 5,
