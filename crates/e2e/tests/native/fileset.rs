@@ -14,7 +14,7 @@ fn come_and_go(grid: &Mounted, is_mounted: bool) {
     let line = list.lines().find(|line| line.starts_with("models")).expect("is listed");
     assert_eq!(
         line.split_whitespace().collect::<Vec<_>>(),
-        ["models", "local", "native", "-", "-", "-"]
+        ["models", "local", "native", "-", "-", "-", "-"]
     );
     let folder = grid.mountpoint().join("models");
     assert_eq!(mounts_within(&folder).len(), usize::from(is_mounted));
