@@ -184,6 +184,15 @@ impl Grants {
         self.items.get(item).is_some_and(|granted| granted.is_with_others(client))
     }
 
+    /// Whether a client has a grant of an item, or has not acknowledged that it was recalled.
+    #[must_use]
+    pub fn has(&self, client: ClientId, item: &Item) -> bool {
+        self.items.get(item).is_some_and(|granted| {
+            granted.holders.contains_key(&client)
+                || granted.recalls.values().any(|recalled| *recalled == client)
+        })
+    }
+
     /// Directories that are delegated.
     #[must_use]
     pub fn directories(&self) -> Vec<Item> {

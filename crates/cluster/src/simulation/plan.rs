@@ -94,6 +94,8 @@ impl Plan {
         let load = Load {
             filesets: random.random_range(1..=3),
             objects: random.random_range(2..=5),
+            // Of a chance of its own: other runs stay as they were.
+            directories: Random::seed_from_u64(seed ^ 0x6469_7273).random_range(0..=2),
             think_millis: if nodes > 5 { 1000 } else { random.random_range(60..=500) },
         };
         let calm = Duration::from_secs(random.random_range(40..=80));

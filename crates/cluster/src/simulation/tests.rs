@@ -45,7 +45,7 @@ fn many_machines_keep_their_promises_whatever_goes_wrong() {
         .map_or(500, |text| text.parse().expect("FOREBAY_SIMULATIONS is a number"));
     let first = seed::pick();
     println!("seeds {first} to {}", first + runs - 1);
-    let (mut steps, mut takeovers, mut synced, mut kept) = (0, 0, 0, 0);
+    let (mut steps, mut takeovers, mut synced, mut kept, mut reports) = (0, 0, 0, 0, 0);
     for seed in first..first + runs {
         let plan = Plan::of(seed);
         let (result, world) = run(&plan);
@@ -56,11 +56,14 @@ fn many_machines_keep_their_promises_whatever_goes_wrong() {
         takeovers += world.witness.takeovers;
         synced += world.witness.synced;
         kept += world.witness.kept_reads;
+        reports += world.witness.reports;
     }
-    println!("{steps} steps, {takeovers} opens, {synced} syncs, {kept} reads from caches");
+    println!(
+        "{steps} steps, {takeovers} opens, {synced} syncs, {kept} reads from caches, {reports} changes reported"
+    );
     if runs >= 100 {
         // A world in which nothing happens proves nothing.
-        assert!(takeovers > runs && synced > runs && kept > runs);
+        assert!(takeovers > runs && synced > runs && kept > runs && reports > runs);
     }
 }
 
@@ -80,7 +83,7 @@ fn a_run_repeats_exactly() {
 }
 
 /// Every fault, with a seed that finds it.
-const FAULTS: [(Fault, u64); 24] = [
+const FAULTS: [(Fault, u64); 29] = [
     (Fault::LeaseFromAnswer, 452),
     (Fault::AnswersUnchecked, 1),
     (Fault::TakeoverWithoutCompare, 246),
@@ -105,6 +108,11 @@ const FAULTS: [(Fault, u64); 24] = [
     (Fault::KernelAlone, 42),
     (Fault::ReadsWaitForChanges, 212),
     (Fault::GateNotLookedAtAgain, 17),
+    (Fault::ReportCarriedOutAgain, 1),
+    (Fault::LostChangesKept, 1),
+    (Fault::ReturnedUnreported, 1),
+    (Fault::DelegatedToldToOthers, 1),
+    (Fault::AskedBeforeReport, 1),
 ];
 
 /// Whether the seed notices the fault.

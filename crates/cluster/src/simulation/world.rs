@@ -463,7 +463,7 @@ impl World {
             Out::Later(pause, later) => self.input(self.now + pause, from, Input::Later(later)),
             Out::Opened(fileset, epoch) => {
                 let states = &self.stores[&fileset].states;
-                self.witness.opened(fileset, epoch, states, self.plan.load.objects, self.now);
+                self.witness.opened(fileset, epoch, states, self.plan.load, self.now);
             }
             Out::Answers(fileset, epoch) => {
                 let owner = self.etcd.owners.get(&(fileset, epoch)).copied();
@@ -472,6 +472,13 @@ impl World {
             Out::Applied { fileset, op, done, again } => {
                 let holders = self.holders(fileset, op);
                 self.witness.applied(fileset, op, done, again, &holders);
+            }
+            Out::Reported { fileset, op, done, again } => {
+                let holders = self.holders(fileset, op);
+                self.witness.reported(fileset, op, done, again, &holders);
+            }
+            Out::Undelegated(fileset, object, value) => {
+                self.witness.undelegated(fileset, object, value, self.now);
             }
             Out::Synced(fileset, op) => {
                 let state = self.stores[&fileset].states.get(&op.object);

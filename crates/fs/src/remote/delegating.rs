@@ -4,6 +4,7 @@
 //! with it everything that the node has not reported.
 
 use forebay_base::{FilesetId, Ino};
+use forebay_cluster::grants::reports::Verdict;
 
 use super::changes::{Change, ChangeAnswer, Outcome};
 use super::service::Work;
@@ -62,20 +63,16 @@ impl Work<'_> {
         let granting = partition.granting().ok_or(FsError::Invalid)?;
         // A report that was given up may come late.
         let turn = granting.reports_of(self.client);
-        let mut through = turn.lock();
+        let mut done = turn.lock();
         let carry_out = |(number, change): (u64, Change)| {
             if change.target().fileset() != fileset {
                 return ChangeAnswer::plain(Outcome::Refused(FsError::Invalid));
             }
-            if number <= *through {
-                return self.again(change);
+            match done.judge(number, granting.is_of_term(self.client, term)) {
+                Verdict::New => ChangeAnswer::of(self.part().answer(change.request())),
+                Verdict::Again => self.again(change),
+                Verdict::Void => ChangeAnswer::plain(Outcome::Refused(FsError::Stale)),
             }
-            if !granting.is_of_term(self.client, term) {
-                // What was delegated is with others by now.
-                return ChangeAnswer::plain(Outcome::Refused(FsError::Stale));
-            }
-            *through = number;
-            ChangeAnswer::of(self.part().answer(change.request()))
         };
         Ok(Answer::Journal(changes.into_iter().map(carry_out).collect()))
     }

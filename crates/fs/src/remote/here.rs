@@ -12,12 +12,13 @@ use forebay_base::Ino;
 use parking_lot::{Condvar, Mutex};
 
 use super::RemoteOwner;
+use super::changes::ChangeAnswer;
 use super::files::await_end;
-use super::owner::not_kept;
+use super::owner::{accepted, not_kept};
 use super::wire::{Answer, Request};
 use crate::attributes::Attributes;
 use crate::error::{FsError, Result};
-use crate::grants::{MakeHere, NeverKnown};
+use crate::grants::{MakeHere, NeverKnown, Report};
 use crate::object::{LiveObject, SeenObject};
 use crate::ops::{Access, Home, New, Opened};
 use crate::partition::Caller;
@@ -110,37 +111,35 @@ impl RemoteOwner {
             return Ok(());
         }
         let _one_at_a_time = self.reporting.lock();
+        let reported = self.report_all_parts();
+        self.note_broken();
+        reported
+    }
+
+    fn report_all_parts(&self) -> Result<()> {
         while let Some(mut report) = self.kept.take_report(|ino| self.open_files.is_open(ino)) {
             report.unused.drain(..).for_each(|live| drop(self.give_up(Some(live))));
-            if let Err(error) = self.publish(&report.objects) {
-                self.kept.not_reported(report);
-                return Err(error);
-            }
-            let (fileset, term) = (self.fileset, report.term);
-            let changes = report.changes();
-            let count = changes.len();
-            let request = Request::Journal { fileset, term, changes };
-            match self.exchange_now(request, Vec::new()).map(|(reply, _)| reply.answer) {
-                Ok(Answer::Journal(replies)) if replies.len() == count => {
-                    self.note_lost(self.kept.reported(&report, &replies));
-                }
-                Ok(Answer::NotMine) => {
-                    self.kept.not_reported(report);
-                    return Err(FsError::Moved);
-                }
-                Ok(other) => {
-                    self.kept.not_reported(report);
-                    return super::owner::senseless(&other);
-                }
+            match self.send_report(&report) {
+                Ok(answers) => self.note_lost(self.kept.reported(&report, &answers)),
                 Err(error) => {
                     self.kept.not_reported(report);
-                    self.note_broken();
                     return Err(error);
                 }
             }
         }
-        self.note_broken();
         Ok(())
+    }
+
+    fn send_report(&self, report: &Report) -> Result<Vec<ChangeAnswer>> {
+        self.publish(&report.objects)?;
+        let (fileset, term) = (self.fileset, report.term);
+        let changes = report.changes();
+        let count = changes.len();
+        let request = Request::Journal { fileset, term, changes };
+        match self.exchange_now(request, Vec::new())?.0.answer {
+            Answer::Journal(answers) if answers.len() == count => Ok(answers),
+            other => super::owner::senseless(&accepted(other)?),
+        }
     }
 
     /// Gives objects their names.

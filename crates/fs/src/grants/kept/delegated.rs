@@ -9,10 +9,11 @@ use std::sync::atomic::Ordering;
 use forebay_base::{Ino, Timestamp};
 use forebay_cluster::Moment;
 use forebay_cluster::grants::client::Ticket;
+use forebay_cluster::grants::reports::Part;
 
 use super::{Kept, State};
 use crate::attributes::{Attributes, KeepName};
-use crate::grants::journal::{NeverKnown, Place};
+use crate::grants::journal::NeverKnown;
 use crate::grants::names::{AllNames, NAMES_MAX};
 use crate::grants::{Item, Looked};
 use crate::inode::{MODE_BITS, SET_GID, SET_UID};
@@ -46,12 +47,12 @@ pub(crate) struct Report {
     ticket: Ticket,
     /// The term in which the directories were delegated.
     pub term: u64,
-    changes: Vec<(Place, Change)>,
+    part: Part<Change>,
 }
 
 impl Report {
     pub fn changes(&self) -> Vec<(u64, Change)> {
-        self.changes.iter().map(|(place, change)| (place.0, change.clone())).collect()
+        self.part.changes.iter().map(|(place, change)| (place.0, change.clone())).collect()
     }
 }
 
@@ -163,17 +164,18 @@ impl Kept {
 
     // --- reporting ---
 
-    /// Whether there is something that the owner does not know.
+    /// Whether there is something that the owner may not know, or that is lost and of which nobody was told.
     pub fn has_journal(&self) -> bool {
-        self.has_delegations() && !self.state.lock().journal.is_empty()
+        let is_open = |state: &State| !state.journal.is_settled() || !state.lost.is_empty();
+        self.has_delegations() && is_open(&self.state.lock())
     }
 
     /// What is to be reported next. `is_open` says whether somebody here has a file open.
     pub fn take_report(&self, is_open: impl Fn(Ino) -> bool) -> Option<Report> {
         let mut state = self.state.lock();
         // Nobody opens a file by what is kept of it as long as the lock is held.
-        let (changes, emptied) = state.journal.take(is_open);
-        if changes.is_empty() {
+        let (part, emptied) = state.journal.take(is_open);
+        if part.changes.is_empty() {
             return None;
         }
         for ino in &emptied {
@@ -183,30 +185,26 @@ impl Kept {
         let object = |ino: Ino| state.journal.object_of(ino);
         let unused = emptied.into_iter().filter_map(object).collect();
         let opened = |change: &Change| matches!(change, Change::Made { opened: Some(_), .. });
-        let made = changes.iter().filter(|(_, change)| opened(change));
+        let made = part.changes.iter().filter(|(_, change)| opened(change));
         let objects = made.filter_map(|(_, change)| change.made().and_then(object)).collect();
-        Some(Report { objects, unused, ticket, term: state.term, changes })
+        Some(Report { objects, unused, ticket, term: state.term, part })
     }
 
-    /// A report has no answer: it is repeated.
+    /// A report has no answer: it is repeated, unless what was delegated is void by now.
     pub fn not_reported(&self, report: Report) {
         let mut state = self.state.lock();
         state.cache.failed(report.ticket);
-        if state.term == report.term {
-            state.journal.put_back(report.changes);
-        } else {
-            let lost = report.changes.iter().filter_map(|(_, change)| change.directory());
-            state.lost.extend(lost);
-        }
+        let lost = state.journal.put_back(report.part);
+        state.lost.extend(lost);
     }
 
     /// A report was answered. Returns what is lost.
     pub fn reported(&self, report: &Report, answers: &[ChangeAnswer]) -> Vec<Lost> {
         let mut state = self.state.lock();
-        state.journal.reported(&report.changes);
+        state.journal.reported(&report.part);
         let mut lost = Vec::new();
         let mut files = Vec::new();
-        for ((_, change), answer) in report.changes.iter().zip(answers) {
+        for ((_, change), answer) in report.part.changes.iter().zip(answers) {
             let ChangeAnswer { granted, directory, .. } = answer;
             let numbers = [granted.entry, granted.attributes, *directory];
             state.heard.hear(numbers.into_iter().flatten());

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 pub(crate) use self::asking::OwnChange;
-pub(crate) use self::delegated::{Lost, MakeHere};
+pub(crate) use self::delegated::{Lost, MakeHere, Report};
 use self::references::References;
 use super::heard::Heard;
 use super::inode::{COST_OF_ONE, KeptInode, as_written};

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use forebay_base::{ClientId, Ino};
 use forebay_cluster::grants::GrantNumber;
 use forebay_cluster::grants::owner::Event;
+use forebay_cluster::grants::reports::CarriedOut;
 use parking_lot::Mutex;
 
 use super::{Granting, Table};
@@ -38,8 +39,8 @@ impl Granting {
             && self.table.lock().grants.others_have(by, &Item::Directory(ino))
     }
 
-    /// To be held while changes are carried out that a client reports: the number of the last one.
-    pub fn reports_of(&self, client: ClientId) -> Arc<Mutex<u64>> {
+    /// To be held while changes are carried out that a client reports.
+    pub fn reports_of(&self, client: ClientId) -> Arc<Mutex<CarriedOut>> {
         Arc::clone(self.reports.lock().entry(client).or_default())
     }
 

@@ -11,6 +11,7 @@ use forebay_base::channel::Message;
 use forebay_base::in_flight::{self, WaitsFor};
 use forebay_base::{ClientId, Clock, Epoch, FilesetId, Ino};
 use forebay_cluster::grants::owner::{Effect, Event};
+use forebay_cluster::grants::reports::CarriedOut;
 use forebay_cluster::grants::{ChangeNumber, GrantNumber, Grants, RecallNumber};
 use forebay_cluster::{Moment, Settings};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -48,8 +49,8 @@ pub(crate) struct Granting {
     /// Some directory was delegated. Until then nobody who is told of one need look.
     delegates: AtomicBool,
     turning_on: Mutex<()>,
-    /// For each client the last change that it has reported.
-    reports: Mutex<HashMap<ClientId, Arc<Mutex<u64>>>>,
+    /// What each client has reported.
+    reports: Mutex<HashMap<ClientId, Arc<Mutex<CarriedOut>>>>,
     table: Mutex<Table>,
     changed: Condvar,
     /// A recall lies in an outbox. Changes that need none wake no thread that carries recalls.
