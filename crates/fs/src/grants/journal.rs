@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use forebay_base::Ino;
 use forebay_cluster::grants::reports::{self, Part, Place};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::object::LiveObject;
 use crate::remote::changes::Change;
@@ -16,26 +16,27 @@ pub(crate) const JOURNAL_MAX: usize = 4096;
 /// Changes of one report.
 pub(crate) const CHANGES_AT_ONCE: usize = 512;
 
-/// A file that was made here.
+/// A file, directory or symlink that was made here.
 struct Made {
-    /// Its object, which may have no name on the disk yet.
-    live: Arc<LiveObject>,
-    created: Place,
+    /// The object of a file, which may have no name on the disk yet.
+    live: Option<Arc<LiveObject>>,
+    /// What was done with it alone.
+    places: Vec<Place>,
     closed: Option<Place>,
-    /// It is part of a report.
-    is_under_way: bool,
+    /// Once it was removed, nothing of it need be reported: it is not part of a report, and no other change depends on it.
+    leaves_nothing: bool,
 }
 
 /// Changes that the owner does not know of.
 #[derive(Default)]
 pub(super) struct Journal {
     changes: reports::Journal<Change>,
-    /// Files that the owner does not know of.
+    /// Inodes that the owner does not know of.
     made: FxHashMap<Ino, Made>,
 }
 
-/// The object of a file that was removed before the owner knew of it.
-pub(crate) struct NeverKnown(pub Arc<LiveObject>);
+/// Something that was removed before the owner knew of it, with the object of a file.
+pub(crate) struct NeverKnown(pub Option<Arc<LiveObject>>);
 
 impl Journal {
     /// Whether there is nothing to report.
@@ -57,40 +58,64 @@ impl Journal {
         Journal { changes: reports::Journal::from(first), made: FxHashMap::default() }
     }
 
-    /// A file was made, with an object on a disk of this node.
-    pub fn made(&mut self, ino: Ino, live: &Arc<LiveObject>, create: Change) {
-        let (created, live) = (self.changes.add(create), Arc::clone(live));
-        self.made.insert(ino, Made { live, created, closed: None, is_under_way: false });
+    /// Something was made; a file has an object on a disk of this node.
+    pub fn made(&mut self, ino: Ino, live: Option<&Arc<LiveObject>>, create: Change) {
+        let (places, live) = (vec![self.changes.add(create)], live.cloned());
+        self.made.insert(ino, Made { live, places, closed: None, leaves_nothing: true });
     }
 
     /// The object of a file that the owner does not know of.
     pub fn object_of(&self, ino: Ino) -> Option<Arc<LiveObject>> {
-        self.made.get(&ino).map(|made| Arc::clone(&made.live))
+        self.made.get(&ino)?.live.clone()
     }
 
     /// The handle with which a file was made is closed. Whether that is reported with the file.
     pub fn closed(&mut self, ino: Ino, close: Change) -> bool {
-        if self.made.get(&ino).is_none_or(|made| made.closed.is_some()) {
+        let is_open = |made: &Made| made.live.is_some() && made.closed.is_none();
+        if !self.made.get(&ino).is_some_and(is_open) {
             return false;
         }
         let place = self.changes.add(close);
         if let Some(made) = self.made.get_mut(&ino) {
             made.closed = Some(place);
+            made.places.push(place);
         }
         true
     }
 
-    /// A file that nobody has open was removed.
-    pub fn removed(&mut self, ino: Ino, unlink: Change) -> Option<NeverKnown> {
-        if self.made.get(&ino).is_some_and(|made| !made.is_under_way)
+    /// Attributes were set.
+    pub fn set(&mut self, ino: Ino, set: Change) {
+        let place = self.changes.add(set);
+        if let Some(made) = self.made.get_mut(&ino) {
+            made.places.push(place);
+        }
+    }
+
+    /// A file got another name in a directory, in place of others.
+    pub fn renamed(&mut self, directory: Ino, inodes: &[Ino], rename: Change) {
+        self.changes.add(rename);
+        for ino in inodes.iter().chain([&directory]) {
+            if let Some(made) = self.made.get_mut(ino) {
+                made.leaves_nothing = false;
+            }
+        }
+    }
+
+    /// A file that nobody has open was removed, or a symlink, or an empty directory.
+    pub fn removed(&mut self, ino: Ino, remove: Change) -> Option<NeverKnown> {
+        if self.made.get(&ino).is_some_and(|made| made.leaves_nothing)
             && let Some(made) = self.made.remove(&ino)
         {
-            self.changes.remove(made.created);
-            made.closed.iter().for_each(|place| drop(self.changes.remove(*place)));
+            made.places.iter().for_each(|place| drop(self.changes.remove(*place)));
             return Some(NeverKnown(made.live));
         }
-        self.changes.add(unlink);
+        self.changes.add(remove);
         None
+    }
+
+    /// Inodes with changes that are not part of a report.
+    pub fn waiting(&self) -> FxHashSet<Ino> {
+        self.changes.waiting().map(Change::inode).collect()
     }
 
     /// The next changes to report, and files among them that were closed empty, and that nobody has open by what `is_open` says: the
@@ -103,7 +128,7 @@ impl Journal {
             if let Some(ino) = change.made()
                 && let Some(made) = self.made.get_mut(&ino)
             {
-                made.is_under_way = true;
+                made.leaves_nothing = false;
                 let closed =
                     made.closed.filter(|closed| self.changes.get(*closed).is_some_and(is_empty));
                 if let (Some(closed), Change::Made { opened, .. }) = (closed, &mut change)

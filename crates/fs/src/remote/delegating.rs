@@ -3,15 +3,18 @@
 //! A directory is delegated to the node that makes it, while nobody else was told of it. Whoever looks it up takes it back first, and
 //! with it everything that the node has not reported.
 
-use forebay_base::{FilesetId, Ino};
+use forebay_base::{FilesetId, Ino, Timestamp};
 use forebay_cluster::grants::reports::Verdict;
 
 use super::changes::{Change, ChangeAnswer, Outcome};
 use super::service::Work;
-use super::wire::Answer;
-use crate::attributes::Attributes;
+use super::wire::{Answer, Reply, Request};
+use crate::attributes::{Attributes, SetAttributes};
 use crate::error::{FsError, Result};
-use crate::grants::{CHANGES_AT_ONCE, Item};
+use crate::grants::{CHANGES_AT_ONCE, Item, Touched};
+use crate::object::SeenObject;
+use crate::owner::Owner;
+use crate::partition::Partition;
 use crate::record::{Kind, ObjectRef};
 
 impl Work<'_> {
@@ -69,12 +72,96 @@ impl Work<'_> {
                 return ChangeAnswer::plain(Outcome::Refused(FsError::Invalid));
             }
             match done.judge(number, granting.is_of_term(self.client, term)) {
-                Verdict::New => ChangeAnswer::of(self.part().answer(change.request())),
+                Verdict::New => ChangeAnswer::of(self.part().carry_out_reported(change)),
                 Verdict::Again => self.again(change),
                 Verdict::Void => ChangeAnswer::plain(Outcome::Refused(FsError::Stale)),
             }
         };
         Ok(Answer::Journal(changes.into_iter().map(carry_out).collect()))
+    }
+
+    /// Carries out a change that the client has made already.
+    fn carry_out_reported(&mut self, change: Change) -> Reply {
+        match change {
+            Change::Made { parent, name, new, caller, reported, opened } => {
+                let reported = Some(reported);
+                self.answer(match opened {
+                    Some((access, made)) => {
+                        let made = Some(made);
+                        Request::CreateFile { parent, name, new, caller, access, made, reported }
+                    }
+                    None => Request::Create { parent, name, new, caller, reported },
+                })
+            }
+            Change::Removed { parent, name, ino } => {
+                self.answer(Request::Unlink { parent, name, known: vec![ino] })
+            }
+            Change::DirectoryRemoved { parent, name, ino } => {
+                let reply =
+                    self.answer(Request::RemoveDirectory { parent, name, known: vec![ino] });
+                if let Some(partition) = self.partition(parent)
+                    && let Some(granting) = partition.granting()
+                {
+                    granting.forget_directory(self.client, ino);
+                }
+                reply
+            }
+            Change::Renamed { directory, old, new, known, time } => {
+                self.answer_by(|work| work.rename_reported(directory, (&old, &new), known, time))
+            }
+            Change::Set { ino, set, seen, time } => {
+                self.answer_by(|work| work.set_reported(ino, set, (seen, time)))
+            }
+            Change::Closed { ino, access, left } => {
+                self.answer(Request::Close { ino, access, left })
+            }
+        }
+    }
+
+    /// The partition of a fileset in which changes are reported.
+    fn reported_at(owner: &Owner) -> Result<&Partition> {
+        match owner {
+            Owner::Local(partition) => Ok(partition),
+            Owner::Native(_) | Owner::Remote(_) => Err(FsError::Invalid),
+        }
+    }
+
+    fn rename_reported(
+        &mut self,
+        directory: Ino,
+        (old, new): (&[u8], &[u8]),
+        known: Vec<Ino>,
+        time: Timestamp,
+    ) -> Result<Answer> {
+        let moved = *known.first().ok_or(FsError::Invalid)?;
+        let touched = Touched::names([(directory, old), (directory, new)]).known(known);
+        self.change(directory, &touched, |_, owner| {
+            Self::reported_at(owner)?.rename_reported(directory, (old, new), time)
+        })?;
+        self.changed_name(directory, old);
+        self.changed_name(directory, new);
+        self.grant_directory(directory);
+        self.read_attributes(moved, |owner| owner.attributes(moved))?;
+        Ok(Answer::Done)
+    }
+
+    fn set_reported(
+        &mut self,
+        ino: Ino,
+        set: SetAttributes,
+        (seen, time): (Option<SeenObject>, Timestamp),
+    ) -> Result<Answer> {
+        self.changed(ino);
+        let seen = self.its_own(seen);
+        self.change(ino, &Touched::inode(ino), |_, owner| {
+            Self::reported_at(owner)?.set_attributes_reported(ino, set, (seen, time))
+        })?;
+        self.changing = None;
+        // The client may write it on.
+        if seen.and_then(|seen| self.grant_own(ino, seen)).is_none() {
+            self.read_attributes(ino, |owner| owner.attributes(ino))?;
+        }
+        Ok(Answer::Done)
     }
 
     /// The answer to a change that was carried out before.
@@ -87,7 +174,11 @@ impl Work<'_> {
                     None => Outcome::Refused(FsError::Stale),
                 }
             }
-            Change::Removed { .. } | Change::Closed { .. } => Outcome::Done,
+            Change::Removed { .. }
+            | Change::DirectoryRemoved { .. }
+            | Change::Renamed { .. }
+            | Change::Set { .. }
+            | Change::Closed { .. } => Outcome::Done,
         })
     }
 

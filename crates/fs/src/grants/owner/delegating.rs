@@ -62,6 +62,13 @@ impl Granting {
         true
     }
 
+    /// A directory is gone, and was delegated to `client`.
+    pub fn forget_directory(self: &Arc<Self>, client: ClientId, ino: Ino) {
+        let mut table = self.table.lock();
+        let change = self.change(&mut table, client, vec![Item::Directory(ino)]);
+        self.pass(&mut table, change);
+    }
+
     /// Takes all directories back, from whoever they are delegated to.
     pub fn take_directories_back(self: &Arc<Self>) {
         if !self.delegates.load(Ordering::SeqCst) {
