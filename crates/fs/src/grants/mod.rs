@@ -131,6 +131,8 @@ impl<'a> Touched<'a> {
 pub struct GrantFigures {
     /// Items that it may cache now.
     pub grants: u64,
+    /// Directories among them that are delegated to it.
+    pub directories: u64,
     /// Items that were recalled from it.
     pub recalls: u64,
     /// How often all of its grants in a fileset were void because it did not answer a recall in time.

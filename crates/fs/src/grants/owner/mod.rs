@@ -335,9 +335,12 @@ impl Granting {
     fn await_ready(self: &Arc<Self>, table: &mut MutexGuard<'_, Table>, changes: &[ChangeNumber]) {
         let mut waits = None;
         while !changes.iter().all(|change| table.ready.contains(change)) {
-            let slow = table.grants.waits(self.now()).next();
-            if let (None, Some((client, _))) = (&waits, slow) {
-                waits = Some(in_flight::waits_for(|| WaitsFor::Node(client.node)));
+            let slow = changes.iter().find_map(|change| table.grants.awaits(*change));
+            if let (None, Some((client, directory))) = (&waits, slow) {
+                waits = Some(in_flight::waits_for(|| match directory {
+                    Some(directory) => WaitsFor::Report(client.node, directory),
+                    None => WaitsFor::Node(client.node),
+                }));
             }
             self.changed.wait_for(table, LOOK);
             self.step(table, Event::Tick);
@@ -398,7 +401,8 @@ impl Granting {
         let of = |(client, known): (&ClientId, &Client)| {
             let (recalls, evictions) = (known.recalls, known.evictions);
             let grants = table.grants.count(*client) as u64;
-            (*client, GrantFigures { grants, recalls, evictions })
+            let directories = table.grants.directories_of(*client) as u64;
+            (*client, GrantFigures { grants, directories, recalls, evictions })
         };
         table.clients.iter().map(of).collect()
     }
