@@ -67,3 +67,14 @@ pub enum Item {
     /// A directory that is delegated to the client: nobody else is told of it.
     Directory(Ino),
 }
+
+impl Item {
+    /// The directory that is delegated with it.
+    #[must_use]
+    pub fn directory(&self) -> Option<Ino> {
+        match self {
+            Item::Directory(ino) => Some(*ino),
+            Item::Attributes(_) | Item::Entry(..) => None,
+        }
+    }
+}

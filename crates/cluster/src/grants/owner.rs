@@ -229,11 +229,7 @@ impl Grants {
     pub fn awaits(&self, change: ChangeNumber) -> Option<(ClientId, Option<Ino>)> {
         let number = self.changes.get(&change)?.recalls.first()?;
         let of = |(id, client): (&ClientId, &Client)| {
-            let directory = |item: &Item| match item {
-                Item::Directory(ino) => Some(*ino),
-                Item::Attributes(_) | Item::Entry(..) => None,
-            };
-            Some((*id, client.recalls.get(number)?.items.iter().find_map(directory)))
+            Some((*id, client.recalls.get(number)?.items.iter().find_map(Item::directory)))
         };
         self.clients.iter().find_map(of)
     }

@@ -121,7 +121,7 @@ impl Work<'_> {
     /// The partition of a fileset in which changes are reported.
     fn reported_at(owner: &Owner) -> Result<&Partition> {
         match owner {
-            Owner::Local(partition) => Ok(partition),
+            Owner::Local(partition) => Ok(partition.as_ref()),
             Owner::Native(_) | Owner::Remote(_) => Err(FsError::Invalid),
         }
     }

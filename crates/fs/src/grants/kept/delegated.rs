@@ -46,10 +46,7 @@ impl Kept {
     /// Directories are taken back, and what was changed there is reported. What else was used because of them is not used any more:
     /// returns it, as the kernel may have been lent it.
     pub fn return_directories(&self, items: &[Item]) -> Vec<Item> {
-        let directories = items.iter().filter_map(|item| match item {
-            Item::Directory(ino) => Some(*ino),
-            Item::Attributes(_) | Item::Entry(..) => None,
-        });
+        let directories = items.iter().filter_map(Item::directory);
         let mut state = self.state.lock();
         let all: Vec<Item> = directories.flat_map(|directory| state.give_up(directory)).collect();
         state.drop_values(&all);
@@ -132,7 +129,7 @@ impl State {
     }
 
     /// A directory is not delegated any more: what was kept only because it was, as items.
-    fn give_up(&mut self, directory: Ino) -> Vec<Item> {
+    pub(super) fn give_up(&mut self, directory: Ino) -> Vec<Item> {
         let mut all = vec![Item::Attributes(directory)];
         let Some(names) = self.names.get(&directory) else { return all };
         for ino in names.values().flatten() {

@@ -108,7 +108,14 @@ impl Kept {
             Item::Directory(_) | Item::Entry(..) => true,
         };
         let items = items.into_iter().filter(|(item, _)| is_settled(item));
-        let gone = state.cache.reported(report.ticket, items);
+        let mut gone = state.cache.reported(report.ticket, items);
+        let directories: Vec<Ino> = gone.iter().filter_map(Item::directory).collect();
+        for directory in directories {
+            // The owner has made it, and not delegated it.
+            let more = state.give_up(directory);
+            let _ = state.cache.forget(more.clone());
+            gone.extend(more);
+        }
         state.drop_values(&gone);
         lost
     }
