@@ -174,7 +174,9 @@ mod tests {
     #[test]
     fn changes_are_reported_in_order_until_they_are_answered() {
         let mut journal = Journal::default();
-        "abc".chars().for_each(|change| drop(journal.add(change)));
+        for change in "abc".chars() {
+            journal.add(change);
+        }
         let part = take(&mut journal);
         journal.add('d');
         assert_eq!(journal.len(), 4);

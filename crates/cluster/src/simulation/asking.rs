@@ -64,6 +64,8 @@ pub struct Program {
     /// What it wrote and did not sync.
     pub dirty: Option<(FilesetId, Object, u64, Epoch)>,
     open: Option<(FilesetId, Object)>,
+    /// The directory in which it works.
+    directory: Option<(FilesetId, Object)>,
     /// Operations that it starts by itself are over.
     pub stopped: bool,
 }
@@ -93,6 +95,10 @@ impl Machine {
         if object >= load.objects {
             object = DIRECTORIES + (object - load.objects);
         }
+        if let Some(of) = state.directory.filter(|_| ctx.random.random_range(0..10) < 8) {
+            (fileset, object) = of;
+        }
+        state.directory = is_directory(object).then_some((fileset, object));
         let drawn = ctx.random.random_range(0..100);
         let verb = if let Some((of, file)) = state.open
             && drawn < 60

@@ -175,7 +175,8 @@ impl Machine {
         let body = Body::Report(fileset, delegated.epoch, sent);
         delegated.report = Some((call, delegated.journal.report(changes)));
         self.reports.insert(call, place);
-        let event = client::Event::Call { call, repeat: Repeat::Once, give_up: None, body };
+        let give_up = Some(ctx.now + ctx.millis(100, 3000));
+        let event = client::Event::Call { call, repeat: Repeat::Once, give_up, body };
         self.calling(server, event, ctx);
     }
 

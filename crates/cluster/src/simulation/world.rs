@@ -530,7 +530,11 @@ impl World {
             return;
         }
         self.witness.end(from, program, finish, self.now);
-        let think = self.plan.load.think_millis;
+        let think = match finish {
+            // Several changes are reported together.
+            super::asking::Finish::Here => 10,
+            _ => self.plan.load.think_millis,
+        };
         let think = self.random.random_range(0..=think * 2);
         self.at(self.now + Duration::from_millis(think), Event::Program(from, program));
     }

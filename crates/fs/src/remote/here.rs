@@ -17,7 +17,7 @@ use super::files::await_end;
 use super::owner::{accepted, not_kept};
 use super::wire::{Answer, Request};
 use crate::attributes::{Attributes, SetAttributes};
-use crate::error::{FsError, Result};
+use crate::error::Result;
 use crate::grants::{Lost, MakeHere, NeverKnown, Report};
 use crate::object::{LiveObject, SeenObject};
 use crate::ops::{Access, Home, New, Opened, Replace};

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use forebay_base::{Ino, Timestamp};
-use forebay_fs::{FsError, Kind, Namespace, Replace, SetAttributes, SetTime};
+use forebay_fs::record::Kind;
+use forebay_fs::{FsError, Namespace, Replace, SetAttributes, SetTime};
 
 use crate::site::{Site, own_directory, put};
 use crate::support::{READ_WRITE, ROOT, Shorthand as _, User, Weather, directory};

@@ -14,7 +14,7 @@ use forebay_store::memory::MemoryStores;
 use crate::support::{
     Kernel, Nodes, READ_WRITE, ROOT, Shorthand as _, SteppedTimes, User, directory, new_stores,
 };
-use crate::{DATA, ONE, THREE};
+use crate::{DATA, ONE, THREE, TWO};
 
 /// Three nodes, each with a disk; the first owns everything.
 pub struct Site {
