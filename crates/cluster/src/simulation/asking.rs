@@ -57,6 +57,13 @@ pub struct Asking {
     served_here: bool,
 }
 
+impl Asking {
+    /// Whether nobody was asked yet.
+    pub fn waits(&self) -> bool {
+        self.under_way.is_none() && !self.served_here
+    }
+}
+
 /// A program: does one operation after another.
 #[derive(Debug, Default)]
 pub struct Program {

@@ -119,8 +119,14 @@ impl Machine {
         self.tell_of_loss(&lost);
     }
 
-    /// The next sync of what was lost fails.
+    /// The next sync of what was lost fails, also one that waits for the report.
     fn tell_of_loss(&mut self, lost: &BTreeSet<u64>) {
+        let waiting = self.programs.iter_mut().filter_map(|it| it.asking.as_mut());
+        for asking in waiting.filter(|asking| asking.waits()) {
+            if matches!(asking.op.verb, Verb::Sync(_)) && lost.contains(&asking.op.number) {
+                asking.op.verb = Verb::Sync(Epoch(0));
+            }
+        }
         for (_, _, number, epoch) in self.programs.iter_mut().filter_map(|it| it.dirty.as_mut()) {
             if lost.contains(number) {
                 *epoch = Epoch(0);

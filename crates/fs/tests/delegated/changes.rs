@@ -23,7 +23,9 @@ fn symlink(target: &[u8]) -> New<'_> {
 }
 
 /// What everybody has to agree on.
-fn shown(found: &Attributes) -> (Kind, u16, u32, (u32, u32), u64, [Timestamp; 3]) {
+type Shown = (Kind, u16, u32, (u32, u32), u64, [Timestamp; 3]);
+
+fn shown(found: &Attributes) -> Shown {
     let times = match found.kind {
         // A directory has the time of the report.
         Kind::Directory => [Timestamp::default(); 3],
@@ -39,10 +41,7 @@ fn path(fs: &Namespace, path: &str) -> Ino {
 }
 
 /// All of a tree by path, as `fs` shows it.
-fn tree(
-    fs: &Namespace,
-    top: Ino,
-) -> Vec<(String, (Kind, u16, u32, (u32, u32), u64, [Timestamp; 3]))> {
+fn tree(fs: &Namespace, top: Ino) -> Vec<(String, Shown)> {
     let mut all = Vec::new();
     let mut below = vec![(String::new(), top)];
     while let Some((at, directory)) = below.pop() {
