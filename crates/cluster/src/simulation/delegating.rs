@@ -76,7 +76,7 @@ impl Machine {
             let again = state.lineage.contains(&op.number);
             let done = state.change(*op);
             part.generation += 1;
-            ctx.out.push(Out::Reported { fileset, op: *op, done, again });
+            ctx.out.push(Out::Applied { fileset, op: *op, done, again, reported: true });
         }
         true
     }

@@ -42,13 +42,8 @@ pub enum Out {
         op: Op,
         done: bool,
         again: bool,
-    },
-    /// For the checks: what a client has done by itself took effect.
-    Reported {
-        fileset: FilesetId,
-        op: Op,
-        done: bool,
-        again: bool,
+        /// Its node has done it already, in a directory that was delegated to it.
+        reported: bool,
     },
     /// For the checks: a client is gone to which a directory was delegated, which has this value now.
     Undelegated(FilesetId, Object, Option<u64>),

@@ -279,19 +279,12 @@ impl Machine {
         };
         let (client, object) = (request.client(), request.op.object);
         let request = Request { since: ctx.now, ..request };
+        // Whoever has a directory reports first what was done there.
+        let takes_back = is_directory(object)
+            && part.grants.others_have(client, &item(object))
+            && !fault::is(Fault::DelegatedToldToOthers);
         match request.op.verb {
-            // Whoever has the directory reports first what was done there.
-            Verb::Read
-                if part.grants.others_have(client, &item(object))
-                    && is_directory(object)
-                    && !fault::is(Fault::DelegatedToldToOthers) =>
-            {
-                let items = vec![item(object)];
-                let change = self.next_change();
-                self.part(fileset).pending.insert(change, request);
-                self.granting(fileset, Event::Change { change, by: client, items }, ctx);
-            }
-            Verb::Read => {
+            Verb::Read if !takes_back => {
                 let waits = fault::is(Fault::ReadsWaitForChanges)
                     && part.pending.values().any(|it| it.op.object == object);
                 if waits {
@@ -304,7 +297,7 @@ impl Machine {
                 self.carry_out(fileset, effects, ctx);
                 self.reply(request, Reply::Value(value, grant), ctx);
             }
-            Verb::Write | Verb::Create | Verb::Remove => {
+            Verb::Read | Verb::Write | Verb::Create | Verb::Remove => {
                 let items = vec![item(object)];
                 let change = self.next_change();
                 self.part(fileset).pending.insert(change, request);
@@ -392,7 +385,8 @@ impl Machine {
         if request.op.verb == Verb::Open {
             part.open.push((client, object));
         }
-        ctx.out.push(Out::Applied { fileset, op: request.op, done, again: again && done });
+        let (op, again) = (request.op, again && done);
+        ctx.out.push(Out::Applied { fileset, op, done, again, reported: false });
         let is_made = done && is_directory(object) && request.op.verb == Verb::Create;
         let grant = if is_made { self.delegate(fileset, change, &request, ctx) } else { None };
         let reply = if done { Reply::Done(epoch, grant) } else { Reply::Not };

@@ -469,13 +469,13 @@ impl World {
                 let owner = self.etcd.owners.get(&(fileset, epoch)).copied();
                 self.witness.answers(fileset, epoch, from, owner);
             }
-            Out::Applied { fileset, op, done, again } => {
+            Out::Applied { fileset, op, done, again, reported } => {
                 let holders = self.holders(fileset, op);
-                self.witness.applied(fileset, op, done, again, &holders);
-            }
-            Out::Reported { fileset, op, done, again } => {
-                let holders = self.holders(fileset, op);
-                self.witness.reported(fileset, op, done, again, &holders);
+                if reported {
+                    self.witness.reported(fileset, op, done, again, &holders);
+                } else {
+                    self.witness.applied(fileset, op, done, again, &holders);
+                }
             }
             Out::Undelegated(fileset, object, value) => {
                 self.witness.undelegated(fileset, object, value, self.now);
