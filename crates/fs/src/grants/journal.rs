@@ -23,6 +23,8 @@ struct Made {
     /// What was done with it alone.
     places: Vec<Place>,
     closed: Option<Place>,
+    /// It was part of a report, which may have been carried out.
+    is_sent: bool,
     /// Once it was removed, nothing of it need be reported: it is not part of a report, and no other change depends on it.
     leaves_nothing: bool,
 }
@@ -61,7 +63,8 @@ impl Journal {
     /// Something was made; a file has an object on a disk of this node.
     pub fn made(&mut self, ino: Ino, live: Option<&Arc<LiveObject>>, create: Change) {
         let (places, live) = (vec![self.changes.add(create)], live.cloned());
-        self.made.insert(ino, Made { live, places, closed: None, leaves_nothing: true });
+        let made = Made { live, places, closed: None, is_sent: false, leaves_nothing: true };
+        self.made.insert(ino, made);
     }
 
     /// The object of a file that the owner does not know of.
@@ -129,8 +132,10 @@ impl Journal {
                 && let Some(made) = self.made.get_mut(&ino)
             {
                 made.leaves_nothing = false;
+                let is_new = !std::mem::replace(&mut made.is_sent, true);
+                let closed = made.closed.filter(|_| is_new);
                 let closed =
-                    made.closed.filter(|closed| self.changes.get(*closed).is_some_and(is_empty));
+                    closed.filter(|closed| self.changes.get(*closed).is_some_and(is_empty));
                 if let (Some(closed), Change::Made { opened, .. }) = (closed, &mut change)
                     && !is_open(ino)
                 {

@@ -82,22 +82,53 @@ impl Change {
         }
     }
 
+    /// What has to become of it at the owner.
+    pub fn expected(&self) -> Expected {
+        match self {
+            Change::Closed { .. } => Expected::Anything,
+            Change::Made { opened: Some(_), .. } => Expected::MadeWithObject,
+            Change::Made { opened: None, .. }
+            | Change::Removed { .. }
+            | Change::DirectoryRemoved { .. }
+            | Change::Renamed { .. }
+            | Change::Set { .. } => Expected::Done,
+        }
+    }
+
     /// Why it is lost with this answer, if it is.
     pub fn lost(&self, answer: &ChangeAnswer) -> Option<String> {
-        match (self, &answer.outcome) {
-            (Change::Closed { .. }, _)
-            | (Change::Made { opened: None, .. }, Outcome::Done | Outcome::Made { .. })
-            | (Change::Made { .. }, Outcome::Made { uses_object: true })
-            | (
-                Change::Removed { .. }
-                | Change::DirectoryRemoved { .. }
-                | Change::Renamed { .. }
-                | Change::Set { .. },
-                Outcome::Done,
-            ) => None,
+        self.expected().missed(&answer.outcome)
+    }
+}
+
+/// What has to become of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// It is not lost, whatever the owner says.
+    Anything,
+    Done,
+    /// A file has the object that the reporting node has made.
+    MadeWithObject,
+}
+
+impl Expected {
+    /// Why a change with this outcome is lost, if it is.
+    pub fn missed(self, outcome: &Outcome) -> Option<String> {
+        match (self, outcome) {
+            (Expected::Anything, _)
+            | (Expected::Done, Outcome::Done | Outcome::Made { .. })
+            | (Expected::MadeWithObject, Outcome::Made { uses_object: true }) => None,
             (_, Outcome::Refused(error)) => Some(error.to_string()),
             (_, Outcome::Made { .. }) => Some("the owner did not take its object".to_owned()),
             (_, Outcome::Done) => Some("the owner gave an unexpected answer".to_owned()),
+        }
+    }
+
+    /// The outcome of one that was carried out before, and not lost.
+    pub fn again(self) -> Outcome {
+        match self {
+            Expected::Anything | Expected::Done => Outcome::Done,
+            Expected::MadeWithObject => Outcome::Made { uses_object: true },
         }
     }
 }

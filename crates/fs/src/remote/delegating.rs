@@ -15,7 +15,7 @@ use crate::grants::{CHANGES_AT_ONCE, Item, Touched};
 use crate::object::SeenObject;
 use crate::owner::Owner;
 use crate::partition::Partition;
-use crate::record::{Kind, ObjectRef};
+use crate::record::Kind;
 
 impl Work<'_> {
     /// Delegates a directory to the client that has just made it, unless files in it depend on more than that client knows.
@@ -66,15 +66,30 @@ impl Work<'_> {
         let granting = partition.granting().ok_or(FsError::Invalid)?;
         // A report that was given up may come late.
         let turn = granting.reports_of(self.client);
-        let mut done = turn.lock();
+        let mut reported = turn.lock();
+        if let Some((first, _)) = changes.first() {
+            // What comes before is not repeated any more.
+            reported.lost = reported.lost.split_off(first);
+        }
         let carry_out = |(number, change): (u64, Change)| {
             if change.target().fileset() != fileset {
                 return ChangeAnswer::plain(Outcome::Refused(FsError::Invalid));
             }
-            match done.judge(number, granting.is_of_term(self.client, term)) {
-                Verdict::New => ChangeAnswer::of(self.part().carry_out_reported(change)),
-                Verdict::Again => self.again(change),
-                Verdict::Void => ChangeAnswer::plain(Outcome::Refused(FsError::Stale)),
+            let expected = change.expected();
+            match reported.done.judge(number, granting.is_of_term(self.client, term)) {
+                Verdict::New => {
+                    let answer = ChangeAnswer::of(self.part().carry_out_reported(change));
+                    if expected.missed(&answer.outcome).is_some() {
+                        reported.lost.insert(number);
+                    }
+                    answer
+                }
+                Verdict::Again if !reported.lost.contains(&number) => {
+                    ChangeAnswer::plain(expected.again())
+                }
+                Verdict::Again | Verdict::Void => {
+                    ChangeAnswer::plain(Outcome::Refused(FsError::Stale))
+                }
             }
         };
         Ok(Answer::Journal(changes.into_iter().map(carry_out).collect()))
@@ -162,30 +177,5 @@ impl Work<'_> {
             self.read_attributes(ino, |owner| owner.attributes(ino))?;
         }
         Ok(Answer::Done)
-    }
-
-    /// The answer to a change that was carried out before.
-    fn again(&self, change: Change) -> ChangeAnswer {
-        ChangeAnswer::plain(match change {
-            Change::Made { parent, name, reported, opened, .. } => {
-                let made = opened.map(|(_, made)| made.at);
-                match self.object_of_made((parent, &name), reported.ino) {
-                    Some(at) => Outcome::Made { uses_object: at == made },
-                    None => Outcome::Refused(FsError::Stale),
-                }
-            }
-            Change::Removed { .. }
-            | Change::DirectoryRemoved { .. }
-            | Change::Renamed { .. }
-            | Change::Set { .. }
-            | Change::Closed { .. } => Outcome::Done,
-        })
-    }
-
-    /// Where the object of a file lies that has this name.
-    fn object_of_made(&self, (parent, name): (Ino, &[u8]), ino: Ino) -> Option<Option<ObjectRef>> {
-        let partition = self.partition(parent)?;
-        let named = partition.while_routed(|it| it.named(parent, name))?;
-        (named == Some(ino)).then(|| partition.object_of(ino))
     }
 }

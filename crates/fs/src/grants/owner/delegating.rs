@@ -6,10 +6,9 @@ use std::sync::atomic::Ordering;
 use forebay_base::{ClientId, Ino};
 use forebay_cluster::grants::GrantNumber;
 use forebay_cluster::grants::owner::Event;
-use forebay_cluster::grants::reports::CarriedOut;
 use parking_lot::Mutex;
 
-use super::{Granting, Table};
+use super::{Granting, ReportsOf, Table};
 use crate::grants::Item;
 
 impl Granting {
@@ -40,7 +39,7 @@ impl Granting {
     }
 
     /// To be held while changes are carried out that a client reports.
-    pub fn reports_of(&self, client: ClientId) -> Arc<Mutex<CarriedOut>> {
+    pub fn reports_of(&self, client: ClientId) -> Arc<Mutex<ReportsOf>> {
         Arc::clone(self.reports.lock().entry(client).or_default())
     }
 

@@ -2,7 +2,7 @@
 
 mod delegating;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(crate) struct Granting {
     delegates: AtomicBool,
     turning_on: Mutex<()>,
     /// What each client has reported.
-    reports: Mutex<HashMap<ClientId, Arc<Mutex<CarriedOut>>>>,
+    reports: Mutex<HashMap<ClientId, Arc<Mutex<ReportsOf>>>>,
     table: Mutex<Table>,
     changed: Condvar,
     /// A recall lies in an outbox. Changes that need none wake no thread that carries recalls.
@@ -69,6 +69,14 @@ struct Table {
     /// Names that are being changed.
     names: HashSet<Name>,
     clients: HashMap<ClientId, Client>,
+}
+
+/// What a client has reported.
+#[derive(Default)]
+pub(crate) struct ReportsOf {
+    pub done: CarriedOut,
+    /// Changes of the latest report that could not be carried out.
+    pub lost: BTreeSet<u64>,
 }
 
 /// What is known of a client.
