@@ -28,6 +28,11 @@ fn wait(fs: &Namespace, request: &InFlight) -> Wait {
     let (reason, waits_for) = match &request.waits_for {
         None => ("is being carried out".to_owned(), None),
         Some(WaitsFor::Node(node)) => (format!("an answer from node {node}"), Some(*node)),
+        Some(WaitsFor::Report(node, directory)) => {
+            let reason =
+                format!("a report of node {node}, to which directory {directory} is delegated");
+            (reason, Some(*node))
+        }
         Some(WaitsFor::Owner(fileset)) => {
             let names = fs.fileset_names();
             let name = names.iter().find(|(id, _)| id == fileset).map(|(_, name)| name.clone());

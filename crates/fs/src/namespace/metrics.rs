@@ -117,7 +117,7 @@ static DISK_ERRORS: Metric =
 static IN_FLIGHT: Metric = Metric::gauge(
     "forebay_requests_in_flight",
     &["waits_for"],
-    "Requests that are being carried out, by what they wait for: nothing, or node, owner, lease, handover, lock, commit, \
+    "Requests that are being carried out, by what they wait for: nothing, or node, report, owner, lease, handover, lock, commit, \
      space, disk",
 );
 static OLDEST: Metric =
@@ -256,13 +256,14 @@ impl Namespace {
     }
 }
 
-const REASONS: [&str; 9] =
-    ["nothing", "node", "owner", "lease", "handover", "lock", "commit", "space", "disk"];
+const REASONS: [&str; 10] =
+    ["nothing", "node", "report", "owner", "lease", "handover", "lock", "commit", "space", "disk"];
 
 fn waits_for(what: Option<&WaitsFor>) -> &'static str {
     match what {
         None => "nothing",
         Some(WaitsFor::Node(_)) => "node",
+        Some(WaitsFor::Report(..)) => "report",
         Some(WaitsFor::Owner(_)) => "owner",
         Some(WaitsFor::Lease) => "lease",
         Some(WaitsFor::Handover) => "handover",
