@@ -315,7 +315,8 @@ impl Object for StripedObject {
     }
 
     fn attributes(&self) -> Result<ObjectAttributes> {
-        let _shared = self.lock().read();
+        // Not behind those who wait for bytes that are being written.
+        let _shared = self.lock().read_recursive();
         let parts: Result<Vec<ObjectAttributes>> =
             self.each().map(|(_, part)| part.attributes()).collect();
         Ok(of_parts(self.stripes, &parts?))
