@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use forebay_e2e::command::run;
+use forebay_e2e::command::{Ended, run};
 use forebay_e2e::slurm::Slurm;
 use forebay_e2e::{need, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -45,6 +45,13 @@ impl Desk<'_> {
     }
 }
 
+impl Desk<'_> {
+    fn down(&self) -> Ended {
+        let mut down = std::process::Command::new(need::forebay());
+        run(down.arg("down").arg(&self.root).arg("--now"), LIMIT)
+    }
+}
+
 impl Drop for Desk<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -53,8 +60,7 @@ impl Drop for Desk<'_> {
                 eprintln!("--- {log} of n1\n{}", said.unwrap_or_default());
             }
         }
-        let mut down = std::process::Command::new(need::forebay());
-        let _ = run(down.arg("down").arg(&self.root).arg("--now"), LIMIT);
+        let _ = self.down();
     }
 }
 
@@ -117,4 +123,6 @@ fn jobs_in_slurm_are_kept_by_every_controller_of_a_cluster() {
     let history = grid.json(0, 0, &["history", &long]);
     assert_eq!(history.as_array().map(Vec::len), Some(1), "{history}");
     wait_until("Slurm is empty", LIMIT, || desk.slurm.jobs().is_empty());
+    // Its daemons are found by their locks, which the file system of the cluster keeps.
+    desk.down().succeeds();
 }

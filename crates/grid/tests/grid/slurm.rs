@@ -117,7 +117,6 @@ fn a_controller_knows_what_slurm_has_though_its_settings_do_not_say_so() {
     assert!(why.contains("Slurm"), "{why}");
     // The next controller reads it in the journal.
     rig.restart();
-    rig.join("a", 4, Memory::Kept, Vec::new());
     assert_eq!(rig.pass(10 * 86_400_000), []);
     assert!(matches!(rig.grid.state(TaskId::only(job)), Some(State::Unknown { .. })));
     // An agent that knows nothing of Slurm may not join meanwhile, and takes nothing from the host.
