@@ -242,7 +242,10 @@ fn jobs_are_chosen_by_state_and_options_that_would_hit_others_are_refused() {
     site.sh("bsub -J talk 'echo one; while ! test -e go; do sleep 0.05; done; echo two'")
         .succeeds();
     site.wait_until_says("bjobs -noheader -o stat -J talk", "RUN");
-    let shown = site.says("bpeek -f -J talk & touch go; wait");
+    // It follows the job before that ends.
+    let shown = site.says(
+        "bpeek -f -J talk > peek & until grep -q one peek; do sleep 0.05; done; touch go; wait; cat peek",
+    );
     assert_eq!(shown, "<< output from stdout >>\none\ntwo\n");
     // A login shell reads what a user has for logins.
     std::fs::write(site.grid.jobs.join(".profile"), "export GREETING=hello\n").unwrap();
