@@ -49,7 +49,7 @@ struct List {
 
 /// Limit how many tasks of a group and of those below it are on hosts at once.
 ///
-/// Each element of an array is a task. What runs already is left alone. With 0 nothing of the group starts.
+/// Each element of an array is a task. Running tasks are left alone. With 0 nothing of the group starts.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  forebay group limit /risk 5\n  forebay group limit /risk none"
