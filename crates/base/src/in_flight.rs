@@ -25,6 +25,10 @@ pub enum Asker {
 pub enum WaitsFor {
     /// An answer of another node.
     Node(NodeId),
+    /// A node that gives back what it caches of the file or directory.
+    Recall(NodeId),
+    /// A node that gives back a directory which is delegated to it.
+    Delegation(NodeId),
     /// A node that owns the fileset.
     Owner(FilesetId),
     /// The lease of this node, which is renewed with etcd.

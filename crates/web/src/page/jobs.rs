@@ -3,6 +3,8 @@
 use forebay_engine::protocol::{JobView, RefusalKind};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::vocabulary::Target;
+use forebay_study::chart::figure::{Caption, Ink};
+use forebay_study::chart::time::{Series, TimeAxis, TimeChart};
 use forebay_study::chart::unit::{Unit, span};
 use maud::{Markup, html};
 
@@ -10,6 +12,7 @@ use super::layout::Content;
 use super::plot::{bytes, jobs, name_of, state, time, took};
 use super::{Page, View, button};
 use crate::api::jobs::{Stream, reasons, tail};
+use crate::history::runs::Point;
 use crate::problem::{Problem, kind_of};
 
 /// The most lines of the list.
@@ -88,7 +91,7 @@ pub fn one(view: &View<'_>, id: &str) -> Page {
             }
             Err(problem) => { p.note { (problem.detail) } }
         }
-        @if is_array { h2 { "Elements" } (jobs(view, &lines)) }
+        @if is_array { h2 { "Elements" } (jobs(view, &lines)) } @else { (timeline(view, first)) }
         (history(&attempts))
         @if !is_array { (output(view, target, first)) }
     };
@@ -142,7 +145,38 @@ fn facts(view: &View<'_>, job: &JobView) -> Markup {
     }
 }
 
-/// The timeline: finished starts, with where their time went.
+/// What the latest start used over time, as far as the server saw it.
+fn timeline(view: &View<'_>, job: &JobView) -> Markup {
+    let Some((start, points)) = view.site.app.runs.of(&job.id) else { return html! {} };
+    let end = points.last().map_or(0.0, |point| point.end);
+    let axis = TimeAxis { end, bands: Vec::new() };
+    let line = |place: usize, label: &str, of: fn(&Point) -> f64| Series {
+        label: label.to_owned(),
+        ink: Ink::number(place),
+        figures: String::new(),
+        points: points.iter().map(|point| (point.end, of(point))).collect(),
+    };
+    let chart = |title: &str, unit: Unit, series: Vec<Series>| {
+        let note = format!("Start {start} of the job; time since it began.");
+        let caption = Caption::new(title, &note);
+        TimeChart { caption, unit, axis: &axis, height: 130.0, series, rules: Vec::new() }.lines()
+    };
+    let processors = vec![
+        line(0, "processors in use", |point| point.processors),
+        line(1, "share of the time that something waited for I/O", |point| point.io_wait),
+    ];
+    let bytes =
+        vec![line(0, "read", |point| point.read), line(1, "written", |point| point.written)];
+    html! {
+        h2 { "Over time" }
+        div.pair {
+            (chart("Processors and I/O wait", Unit::Plain, processors).unwrap_or_default())
+            (chart("Bytes by system calls", Unit::BytesPerSecond, bytes).unwrap_or_default())
+        }
+    }
+}
+
+/// Finished starts, with where their time went.
 fn history(attempts: &[AttemptRecord]) -> Markup {
     if attempts.is_empty() {
         return html! {};

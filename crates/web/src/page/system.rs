@@ -9,6 +9,7 @@ use super::plot::{bytes, chart, good, meter, range, ranges, state, time};
 use super::space::space;
 use super::{Page, View};
 use crate::api::grid::all_areas;
+use crate::watched::ClusterHealth;
 
 /// The most areas of a list.
 const AREAS: usize = 20;
@@ -110,6 +111,31 @@ fn disk_row(disk: &crate::watched::Disk) -> Markup {
     }
 }
 
+/// The nodes of the cluster, and how long their certificates are valid.
+fn nodes(cluster: &ClusterHealth) -> Markup {
+    html! {
+        h2 { "Nodes of the cluster" }
+        @if let Some(fault) = &cluster.fault { p.problem { "The cluster cannot be asked: " (fault) } }
+        @if !cluster.nodes.is_empty() {
+            div.scroll { table {
+                thead { tr { th { "Node" } th { "State" } th { "Certificate valid until" } } }
+                tbody {
+                    @for node in &cluster.nodes {
+                        tr {
+                            td { (node.name) }
+                            td { @if let Some(away) = &node.away { (state("away")) ": " (away) } @else { (state("up")) } }
+                            td { (time(node.certificate_expires)) }
+                        }
+                    }
+                }
+            } }
+            @if let Some(expires) = cluster.authority_expires {
+                p.note { "The certificate of the authority is valid until " (time(expires)) ". " code { "forebay doctor --cluster" } " checks more." }
+            }
+        }
+    }
+}
+
 pub fn health(view: &View<'_>) -> Page {
     let alerts = view.site.app.alerts.list();
     let findings = view.site.app.watched.findings();
@@ -131,6 +157,7 @@ pub fn health(view: &View<'_>) -> Page {
             } }
             p.note { code { "forebay alerts --mute CODE --for '4 h'" } " has nobody notified of an alert for a time." }
         }
+        @if let Some(cluster) = &view.site.look.lock().clone().cluster { (nodes(cluster)) }
         h2 { "What the advisor finds on this machine" }
         @if findings.is_empty() { p { (good("Nothing.")) } }
         @for finding in &findings {

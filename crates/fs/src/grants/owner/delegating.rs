@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use forebay_base::in_flight::WaitsFor;
 use forebay_base::{ClientId, Ino};
 use forebay_cluster::grants::GrantNumber;
 use forebay_cluster::grants::owner::Event;
@@ -57,7 +58,7 @@ impl Granting {
         }
         let mut table = self.table.lock();
         let change = self.change(&mut table, by, vec![Item::Directory(ino)]);
-        self.pass(&mut table, change);
+        self.pass(&mut table, change, WaitsFor::Delegation);
         true
     }
 
@@ -69,7 +70,7 @@ impl Granting {
         let mut table = self.table.lock();
         let all = table.grants.directories();
         let change = self.change(&mut table, super::NOBODY, all);
-        self.pass(&mut table, change);
+        self.pass(&mut table, change, WaitsFor::Delegation);
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use forebay_base::channel::Message;
 use forebay_base::in_flight::{self, WaitsFor};
-use forebay_base::{ClientId, Clock, Epoch, FilesetId, Ino};
+use forebay_base::{ClientId, Clock, Epoch, FilesetId, Ino, NodeId};
 use forebay_cluster::grants::owner::{Effect, Event};
 use forebay_cluster::grants::{ChangeNumber, GrantNumber, Grants, RecallNumber};
 use forebay_cluster::{Moment, Settings};
@@ -318,25 +318,35 @@ impl Granting {
             let all = targets.into_iter().chain(delegated).collect();
             changing.changes.push(self.change(&mut table, spared, all));
         }
-        self.await_ready(&mut table, &changing.changes);
+        self.await_ready(&mut table, &changing.changes, WaitsFor::Recall);
         drop(table);
         changing
     }
 
     /// Waits until a change may take effect, of which nothing but the recalls was wanted.
-    fn pass(self: &Arc<Self>, table: &mut MutexGuard<'_, Table>, change: ChangeNumber) {
-        self.await_ready(table, &[change]);
+    fn pass(
+        self: &Arc<Self>,
+        table: &mut MutexGuard<'_, Table>,
+        change: ChangeNumber,
+        why: fn(NodeId) -> WaitsFor,
+    ) {
+        self.await_ready(table, &[change], why);
         table.ready.remove(&change);
         self.step(table, Event::Applied(change));
     }
 
-    /// Waits until these changes may take effect.
-    fn await_ready(self: &Arc<Self>, table: &mut MutexGuard<'_, Table>, changes: &[ChangeNumber]) {
+    /// Waits until these changes may take effect; `why` says what for, of the node for which it takes long.
+    fn await_ready(
+        self: &Arc<Self>,
+        table: &mut MutexGuard<'_, Table>,
+        changes: &[ChangeNumber],
+        why: fn(NodeId) -> WaitsFor,
+    ) {
         let mut waits = None;
         while !changes.iter().all(|change| table.ready.contains(change)) {
             let slow = table.grants.waits(self.now()).next();
             if let (None, Some((client, _))) = (&waits, slow) {
-                waits = Some(in_flight::waits_for(|| WaitsFor::Node(client.node)));
+                waits = Some(in_flight::waits_for(|| why(client.node)));
             }
             self.changed.wait_for(table, LOOK);
             self.step(table, Event::Tick);
@@ -372,7 +382,7 @@ impl Granting {
         let mut table = self.table.lock();
         let change = table.next_change();
         self.step(&mut table, Event::Settle(change));
-        self.pass(&mut table, change);
+        self.pass(&mut table, change, WaitsFor::Recall);
     }
 
     /// The fileset stays after all.
