@@ -4,6 +4,7 @@ use forebay_engine::protocol::HostState;
 use forebay_study::chart::unit::Unit;
 use maud::{Markup, html};
 
+use super::action::encoded;
 use super::layout::Content;
 use super::plot::{chart, figures, jobs, range, ranges};
 use super::{Page, View};
@@ -114,7 +115,11 @@ fn causes(causes: &[crate::watched::Cause]) -> Markup {
                     tbody {
                         @for cause in sorted.iter().take(LINES) {
                             tr {
-                                td { (cause.user) } td { (cause.job) }
+                                td { (cause.user) }
+                                td {
+                                    @if cause.job.starts_with(|c: char| c.is_ascii_digit()) { a href={ "/jobs/" (encoded(&cause.job)) } { (cause.job) } }
+                                    @else { (cause.job) }
+                                }
                                 td.number { (cause.operations) } td.number { (super::plot::bytes(cause.bytes)) }
                             }
                         }

@@ -5,7 +5,7 @@ use forebay_study::chart::unit::Unit;
 use maud::{Markup, html};
 
 use super::layout::Content;
-use super::plot::{bytes, chart, good, meter, range, ranges, state, time};
+use super::plot::{bytes, chart, good, meter, range, ranges, said, state, time};
 use super::space::space;
 use super::{Page, View};
 use crate::api::grid::all_areas;
@@ -150,7 +150,7 @@ pub fn health(view: &View<'_>) -> Page {
                         tr {
                             td { code { (alert.code) } }
                             td { (state(if !alert.firing { "over" } else if alert.muted_until.is_some() { "muted" } else { "firing" })) }
-                            td { (alert.text) } td { (alert.since.0) } td { (alert.resolved.as_ref().map_or("", |at| &at.0)) }
+                            td { (alert.text) } td { (said(&alert.since)) } td { @if let Some(at) = &alert.resolved { (said(at)) } }
                         }
                     }
                 }
