@@ -20,23 +20,34 @@ options = set(inspect.signature(forebay.Client.submit).parameters) - {"self"}
 assert options == set(schemas["NewJob"]["properties"]), options
 
 grid = forebay.Client()
-events = grid.events()
+ready = threading.Event()
 heard = []
-listener = threading.Thread(target=lambda: heard.extend(next(events) for _ in range(2)), daemon=True)
+
+
+def listen():
+    for event in grid.events():
+        heard.append(event)
+        ready.set()
+        if event.name == "job":
+            return
+
+
+listener = threading.Thread(target=listen, daemon=True)
 listener.start()
+assert ready.wait(50), "the stream begins"
 
 here = os.getcwd()
-job = grid.submit(["sh", "-c", "echo said; echo wrong >&2"], name="one", directory=here, error="%J.err", memory="64M", inputs=["/etc"])
+job = grid.submit(["sh", "-c", "echo said; echo wrong >&2; sleep 2"], name="one", directory=here, error="%J.err", memory="64M", inputs=["/etc"])
 done = grid.wait(job, timeout=50)
 assert (done.state, done.name, done.exit_code, done.job) == ("done", "one", 0, job), done
 assert isinstance(done.submitted, datetime.datetime) and done.submitted <= done.ended
 assert done.options.memory_bytes == 64 << 20 and done.options.inputs[0].path == "/etc"
 assert grid.output(done).text == "said\n" and grid.output(job, errors=True).text == "wrong\n"
 assert grid.output(job, offset=2).text == "id\n"
-assert grid.explain(job).reasons and grid.history(job)[0].outcome is None
+assert grid.explain(job).reasons and grid.history(job)[0].outcome == "exit value 0"
 assert [one.id for one in grid.jobs(ended=True)] == [str(job)] and list(grid.jobs()) == []
 listener.join(50)
-assert len(heard) == 2 and all(event.name in ("job", "host") for event in heard), heard
+assert heard[0].name == "ready" and heard[-1].name == "job" and heard[-1].data["id"] == str(job), heard
 
 array = grid.submit(["sh", "-c", "exit $((FOREBAY_INDEX - 1))"], name="many[1-2]", directory=here)
 failed = grid.wait(array, timeout=50)

@@ -154,7 +154,7 @@ class Client:
 
     def output(self, job: Target, *, errors: bool = False, offset: Optional[int] = None, most: int = 1 << 16) -> Output:
         """The end of what a job has written, or what begins at `offset`; at most `most` bytes."""
-        query = {"stream": "error" if errors else "output", "bytes": str(most)}
+        query = {"stream": "errors" if errors else "output", "bytes": str(most)}
         if offset is not None:
             query["offset"] = str(offset)
         return of(Output, self._ask("GET", "/jobs/%s/output" % _part(job), query))

@@ -194,7 +194,7 @@ class Alert:
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """A change of a job or a host: its kind (`job`, `host` or `lost`), and what is known of it now."""
+    """A change of a job or a host: its kind (`ready` first, then `job`, `host` or `lost`), and what is known of it now."""
 
     name: str
     data: Dict[str, Any]
