@@ -27,8 +27,8 @@ pub enum WaitsFor {
     Node(NodeId),
     /// A node that gives back what it caches of the file or directory.
     Recall(NodeId),
-    /// A node that gives back a directory which is delegated to it.
-    Delegation(NodeId),
+    /// A report of another node of what it has done in a directory that is delegated to it.
+    Report(NodeId, Ino),
     /// A node that owns the fileset.
     Owner(FilesetId),
     /// The lease of this node, which is renewed with etcd.

@@ -32,9 +32,11 @@ fn wait(fs: &Namespace, request: &InFlight) -> Wait {
             format!("{}, which has to give back what it caches (recall)", shown(*node)),
             Some(*node),
         ),
-        Some(WaitsFor::Delegation(node)) => {
-            let reason =
-                format!("{}, which has to give back the directory (delegation)", shown(*node));
+        Some(WaitsFor::Report(node, directory)) => {
+            let reason = format!(
+                "a report of {}, to which directory {directory} is delegated",
+                shown(*node)
+            );
             (reason, Some(*node))
         }
         Some(WaitsFor::Owner(fileset)) => {

@@ -24,8 +24,8 @@ use crate::waits::shown;
 ///
 /// Shows for each request its age, operation, file, the process that made it, and the reason. In a cluster it asks all nodes:
 /// a request that one node sends to another is listed for both, for the first as waiting for an answer, for the second
-/// with its own reason. A change that has to wait until another node gives back what it caches (recall), or a directory that is
-/// delegated to it (delegation), names that node. Exit codes: 0 listed (even if nothing waits), 2 no daemon answered.
+/// with its own reason. A change that has to wait until another node gives back what it caches (recall), or reports
+/// what it did in a directory that is delegated to it, names that node. Exit codes: 0 listed (even if nothing waits), 2 no daemon answered.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay waiters

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use forebay_base::in_flight::WaitsFor;
 use forebay_base::{ClientId, Ino};
 use forebay_cluster::grants::GrantNumber;
 use forebay_cluster::grants::owner::Event;
 use parking_lot::Mutex;
 
-use super::{Granting, Table};
+use super::{Granting, ReportsOf, Table};
 use crate::grants::Item;
 
 impl Granting {
@@ -39,8 +38,8 @@ impl Granting {
             && self.table.lock().grants.others_have(by, &Item::Directory(ino))
     }
 
-    /// To be held while changes are carried out that a client reports: the number of the last one.
-    pub fn reports_of(&self, client: ClientId) -> Arc<Mutex<u64>> {
+    /// To be held while changes are carried out that a client reports.
+    pub fn reports_of(&self, client: ClientId) -> Arc<Mutex<ReportsOf>> {
         Arc::clone(self.reports.lock().entry(client).or_default())
     }
 
@@ -58,8 +57,15 @@ impl Granting {
         }
         let mut table = self.table.lock();
         let change = self.change(&mut table, by, vec![Item::Directory(ino)]);
-        self.pass(&mut table, change, WaitsFor::Delegation);
+        self.pass(&mut table, change);
         true
+    }
+
+    /// A directory is gone, and was delegated to `client`.
+    pub fn forget_directory(self: &Arc<Self>, client: ClientId, ino: Ino) {
+        let mut table = self.table.lock();
+        let change = self.change(&mut table, client, vec![Item::Directory(ino)]);
+        self.pass(&mut table, change);
     }
 
     /// Takes all directories back, from whoever they are delegated to.
@@ -70,7 +76,7 @@ impl Granting {
         let mut table = self.table.lock();
         let all = table.grants.directories();
         let change = self.change(&mut table, super::NOBODY, all);
-        self.pass(&mut table, change, WaitsFor::Delegation);
+        self.pass(&mut table, change);
     }
 }
 
