@@ -25,6 +25,8 @@ pub enum Asker {
 pub enum WaitsFor {
     /// An answer of another node.
     Node(NodeId),
+    /// A node that gives back what it caches of the file or directory.
+    Recall(NodeId),
     /// A report of another node of what it has done in a directory that is delegated to it.
     Report(NodeId, Ino),
     /// A node that owns the fileset.

@@ -89,6 +89,19 @@ pub enum Ask {
         #[serde(default)]
         shared: bool,
     },
+    /// Make a disk over others and add it.
+    StripeDisks {
+        /// The disks that it is to lie over.
+        disks: Vec<String>,
+        /// Or the pool that they make up.
+        over: Option<String>,
+        /// Consecutive bytes of a file that lie on one disk.
+        unit_bytes: u64,
+        /// Its pool.
+        pool: String,
+        /// Its failure group.
+        group: String,
+    },
     /// Change pool or failure group of a disk.
     LabelDisk {
         /// The disk.

@@ -319,6 +319,10 @@ fn open_disk(root: &Path, superblock: &Superblock, record: &DiskRecord) -> Resul
     if archive::is_archive(&record.location) {
         return Ok(Arc::new(archive::open(root, &record.location, label)?));
     }
+    if let Some(striping) = record.striping() {
+        return disks::open_striped(&superblock.disks, &striping, &label)
+            .with_context(|| format!("the striped disk {}", record.uuid));
+    }
     let disk = DirectoryDisk::open(&record.location, &label)
         .with_context(|| format!("disk {}", record.location))?;
     Ok(Arc::new(disk))

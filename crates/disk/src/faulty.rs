@@ -12,6 +12,7 @@ use forebay_base::{FilesetId, ObjectId};
 use parking_lot::Mutex;
 
 use crate::remote::RemoteObject;
+use crate::striped::StripedObject;
 use crate::{
     Allocate, Capacity, Description, Disk, DiskError, Object, ObjectAttributes, Result, Seek, Sync,
 };
@@ -210,6 +211,10 @@ impl Object for FaultyObject {
 
     fn remote(&self) -> Option<&RemoteObject> {
         self.inner.remote()
+    }
+
+    fn striped(&self) -> Option<&StripedObject> {
+        self.inner.striped()
     }
 }
 

@@ -15,7 +15,7 @@
 //! (tests; can be crashed) and [`faulty::FaultyDisk`] (wraps another one and fails on purpose).
 //! [`remote::RemoteDisk`] is a disk of another node. All pass the same suite (`tests/conformance.rs`).
 //! [`absent::AbsentDisk`] stands for one that is not there. [`archive::ArchiveDisk`] keeps objects packed in an object store:
-//! they are written once and not opened, only copied out.
+//! they are written once and not opened, only copied out. [`striped::StripedDisk`] lies over several others.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -30,6 +30,7 @@ pub mod faulty;
 pub mod memory;
 pub mod remote;
 pub mod reserve;
+pub mod striped;
 
 /// Why a disk refused. A kind exists only where the caller would act differently.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
@@ -252,6 +253,11 @@ pub trait Object: Send + std::marker::Sync {
 
     /// The object as one of a disk of another node, if it is one.
     fn remote(&self) -> Option<&remote::RemoteObject> {
+        None
+    }
+
+    /// The object as one of a striped disk, if it is one.
+    fn striped(&self) -> Option<&striped::StripedObject> {
         None
     }
 }

@@ -12,6 +12,7 @@ use forebay_base::time::StepClock;
 use forebay_disk::directory::{DirectoryDisk, Label};
 use forebay_disk::faulty::FaultyDisk;
 use forebay_disk::memory::MemoryDisk;
+use forebay_disk::striped::{Part, StripedDisk, place};
 use forebay_disk::{Disk, Object};
 
 #[path = "conformance/directory.rs"]
@@ -22,6 +23,8 @@ mod memory_only;
 mod remote_only;
 #[path = "conformance/rules.rs"]
 mod rules;
+#[path = "conformance/striped.rs"]
+mod striped_only;
 
 const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;
@@ -32,6 +35,19 @@ fn label() -> Label {
 
 fn memory_disk(capacity_bytes: u64) -> MemoryDisk {
     MemoryDisk::new(capacity_bytes, Arc::new(StepClock::new(1_000_000)))
+}
+
+/// A disk over `width` others in memory, with units of one page.
+fn striped_disk(width: usize) -> StripedDisk {
+    striped_over(&(0..width).map(|_| memory_disk(GIB)).collect::<Vec<_>>(), 4096)
+}
+
+fn striped_over(disks: &[MemoryDisk], unit_bytes: u64) -> StripedDisk {
+    let part = |(place, disk): (usize, &MemoryDisk)| Part {
+        name: format!("disk {place}"),
+        disk: Arc::new(disk.clone()),
+    };
+    StripedDisk::over(disks.iter().enumerate().map(part).collect(), unit_bytes).unwrap()
 }
 
 /// A fresh object that is published at once.
@@ -122,6 +138,14 @@ disks! {
     directory_with_named_fresh_objects => |path| {
         DirectoryDisk::format(path, &label()).unwrap();
         Box::new(DirectoryDisk::open_with_named_fresh_objects(path, &label()).unwrap())
+    };
+    striped_over_two => |_| Box::new(striped_disk(2));
+    striped_over_three => |_| Box::new(striped_disk(3));
+    faulty_striped_without_faults => |_| Box::new(FaultyDisk::new(Arc::new(striped_disk(3))));
+    striped_over_directories => |path| {
+        let members = striped_only::members_in(path, 2);
+        place::format(&members, &label()).unwrap();
+        Box::new(place::open(&members, 64 << 10, &label()).unwrap())
     };
     faulty_memory_without_faults => |_| Box::new(FaultyDisk::new(Arc::new(memory_disk(GIB))));
     faulty_directory_without_faults => |path| {

@@ -19,7 +19,7 @@ mod disks;
 mod old;
 
 pub use self::copies::{COPIES_MAX, CopiesRecord};
-pub use self::disks::{DEFAULT_POOL, DiskRecord, DiskUse};
+pub use self::disks::{DEFAULT_POOL, DiskRecord, DiskUse, Striping};
 
 /// Whether the last owner left in an orderly way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -62,7 +62,9 @@ impl Cold {
             support::TestDisk::Memory(first) => {
                 Arc::new(first.reopen_with_fail_points(points.clone()))
             }
-            support::TestDisk::Directory(..) => self.rig.disk.as_disk(),
+            support::TestDisk::Directory(..) | support::TestDisk::Striped(_) => {
+                self.rig.disk.as_disk()
+            }
         };
         let mut parts = self.rig.parts_with(Arc::new(store), first, points.clone());
         parts.disks.push((COLD.to_owned(), self.archive(points)));

@@ -54,7 +54,9 @@ impl Array {
     fn memory(&self, number: usize) -> &MemoryDisk {
         match (number, &self.rig.disk) {
             (0, support::TestDisk::Memory(first)) => first,
-            (0, support::TestDisk::Directory(..)) => panic!("it is in memory"),
+            (0, support::TestDisk::Directory(..) | support::TestDisk::Striped(_)) => {
+                panic!("it is in memory")
+            }
             (number, _) => &self.others[number - 1],
         }
     }

@@ -225,6 +225,20 @@ fn a_machine_may_lose_its_power_at_any_point() {
     }
 }
 
+/// Some parts of an object have what others lost.
+#[test]
+fn a_process_or_machine_with_striped_files_may_die_at_any_point() {
+    let first = support::seeds(2000, "crash a_process_or_machine_with_striped_files").start;
+    for point in POINTS.into_iter().chain(POINTS_BELOW) {
+        for (number, passes) in (0..).zip(PASSES) {
+            let seed = first + number;
+            cut_and_check(&Rig::striped(), point, passes, Crash::Process, seed);
+            let crash = Crash::Machine(seed);
+            cut_and_check(&Rig::striped(), point, passes, crash, 1000 + seed);
+        }
+    }
+}
+
 /// Opens and sweeps until the power goes.
 fn recover_until_cut(rig: &Rig, point: &str, passes: u64, crash: Crash) {
     let points = FailPoints::cut_at(point, passes);

@@ -80,6 +80,20 @@ fn served_files_with_little_memory_behave_like_the_reference() {
 }
 
 #[test]
+fn striped_files_behave_like_the_reference() {
+    run("striped_files_behave", Rig::striped);
+}
+
+#[test]
+fn striped_files_with_little_memory_behave_like_the_reference() {
+    run("striped_files_with_little_memory", || {
+        let rig = Rig::striped();
+        tight(&rig);
+        rig
+    });
+}
+
+#[test]
 fn direct_files_behave_like_the_reference() {
     run("direct_files_behave", Rig::in_directory);
 }

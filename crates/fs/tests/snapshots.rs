@@ -483,3 +483,16 @@ fn snapshots_survive_a_machine_that_loses_its_power_at_any_point() {
         }
     }
 }
+
+#[test]
+fn snapshots_of_striped_files_survive_crashes_at_any_point() {
+    let seeds = support::seeds(4, "snapshots snapshots_of_striped_files");
+    for point in
+        POINTS.into_iter().chain(["disk.write", "disk.sync", "disk.publish", "disk.remove"])
+    {
+        for seed in seeds.clone() {
+            live_through(&Rig::striped(), seed, point, false);
+            live_through(&Rig::striped(), seed, point, true);
+        }
+    }
+}

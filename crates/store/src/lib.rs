@@ -124,6 +124,15 @@ pub trait Store: Send + Sync {
         Err(StoreError::Io(format!("{}: this store cannot be copied to a file", path.display())))
     }
 
+    /// Shortens what [`Store::close`] has to write and the next opening has to read, as far as the engine can, while the
+    /// store is in use. What survives a crash is as before and after it.
+    ///
+    /// # Errors
+    /// As [`Store::commit`], though nothing was to be applied.
+    fn shorten_log(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Ends the use of the store: whatever its engine still has to write is on stable storage when this
     /// returns. Later calls may fail.
     ///
@@ -164,6 +173,10 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
         (**self).copy_to(path, progress)
     }
 
+    fn shorten_log(&self) -> Result<()> {
+        (**self).shorten_log()
+    }
+
     fn close(&self) -> Result<()> {
         (**self).close()
     }
@@ -196,6 +209,10 @@ impl<S: Store + ?Sized> Store for &S {
 
     fn copy_to(&self, path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<u64> {
         (**self).copy_to(path, progress)
+    }
+
+    fn shorten_log(&self) -> Result<()> {
+        (**self).shorten_log()
     }
 
     fn close(&self) -> Result<()> {

@@ -5,12 +5,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
+use forebay_base::ByteSize;
 use forebay_fs::record::{DEFAULT_POOL, DiskUse};
 use forebay_fs::tasks::{TaskState, TaskStatus};
 use forebay_fs::{DiskStatus, LostDisk, Namespace};
 
 use crate::control::{self, Answer, Ask};
-use crate::home::disks::{self, Wanted};
+use crate::home::disks::{self, Wanted, WantedStriped};
 use crate::home::{Home, archive};
 use crate::output::{Table, bytes};
 
@@ -30,6 +31,7 @@ use crate::output::{Table, bytes};
   forebay disk list /srv/forebay
   forebay disk add /srv/forebay /mnt/nvme1/forebay --pool flash
   forebay disk add /srv/forebay s3://lab-cold/forebay --pool archive
+  forebay disk stripe /srv/forebay --over flash --pool wide
   forebay disk label /srv/forebay /mnt/nvme1/forebay --group rack-2
   forebay disk drain /srv/forebay /mnt/old/forebay --wait
   forebay disk remove /srv/forebay /mnt/old/forebay
@@ -86,6 +88,35 @@ enum Action {
         /// node reads and writes its files directly, and they stay available when a node is lost.
         #[arg(long)]
         shared: bool,
+    },
+    /// Add a disk over other disks: each of its files lies on all of them, and is read and written at the speed of all.
+    ///
+    /// Its pool consists of striped disks alone. Large files move there by a policy (`forebay policy`) or `forebay migrate`,
+    /// and the new files of a fileset lie there if that has its pool. The disks below stay in use for other files; a
+    /// striped disk has as much room as they have free, bounded by the fullest. If one of them is lost, so are its files: keep
+    /// second copies (`forebay fileset set --copies`) of what must survive that.
+    #[command(after_help = "Examples:
+  forebay disk stripe /srv/forebay /mnt/nvme1/forebay /mnt/nvme2/forebay --pool wide
+  forebay disk stripe /srv/forebay --over flash --unit 4MiB --pool wide
+  forebay migrate /mnt/forebay/data/big.parquet --to wide")]
+    Stripe {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// Directories of the disks to lie over, or their identities, or the beginnings of those.
+        #[arg(required_unless_present = "over", value_name = "DISK")]
+        disks: Vec<String>,
+        /// Lie over all disks of this pool that take new files.
+        #[arg(long, value_name = "POOL", conflicts_with = "disks")]
+        over: Option<String>,
+        /// Consecutive bytes of a file that lie on one disk: 64 KiB to 64 MiB.
+        #[arg(long, default_value = "1MiB")]
+        unit: ByteSize,
+        /// Pool that it belongs to.
+        #[arg(long)]
+        pool: String,
+        /// Failure group [default: it fails with each of the disks below].
+        #[arg(long, default_value = "", hide_default_value = true)]
+        group: String,
     },
     /// Change the pool or failure group of a disk. Files that lie on it stay there.
     #[command(after_help = "Examples:
@@ -195,6 +226,9 @@ impl Disk {
                     Wanted { path: &directory, pool: &pool, group: &group, is_shared: shared };
                 change(&root, &ask, |fs| disks::add(fs, home.root(), &wanted))?;
             }
+            Action::Stripe { root, disks, over, unit, pool, group } => {
+                stripe(&root, &disks, over.as_deref(), unit, (&pool, &group))?;
+            }
             Action::Label { root, disk, pool, group } => {
                 let ask =
                     Ask::LabelDisk { disk: place(&disk), pool: pool.clone(), group: group.clone() };
@@ -224,6 +258,32 @@ impl Disk {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Units of a striped disk that are worth their calls, and that keep its disks about equally busy.
+const UNITS: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 20;
+
+fn stripe(
+    root: &Path,
+    disks: &[String],
+    over: Option<&str>,
+    unit: ByteSize,
+    (pool, group): (&str, &str),
+) -> Result<()> {
+    let unit_bytes = unit.0;
+    if !UNITS.contains(&unit_bytes) || !unit_bytes.is_multiple_of(4096) {
+        bail!("--unit {unit}: choose 64KiB to 64MiB, a multiple of 4KiB");
+    }
+    let disks: Vec<String> = disks.iter().map(|disk| place(disk)).collect();
+    let ask = Ask::StripeDisks {
+        disks: disks.clone(),
+        over: over.map(str::to_owned),
+        unit_bytes,
+        pool: pool.to_owned(),
+        group: group.to_owned(),
+    };
+    let wanted = WantedStriped { disks: &disks, over, unit_bytes, pool, group };
+    change(root, &ask, |fs| disks::stripe(fs, &wanted))
 }
 
 /// What somebody means by a disk: its directory as the file system knows it, where there is one.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use forebay_base::Ino;
+use forebay_base::{ByteSize, Ino};
 use forebay_fs::{FilePlace, Migrated};
 use serde::Serialize;
 
@@ -79,7 +79,7 @@ pub struct Recall {
     json: bool,
 }
 
-/// Show where files lie: disk, pool, and the bytes that they take there.
+/// Show where files lie: disk, pool, the bytes that they take there, and how they are striped over several disks.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay where /mnt/forebay/data/run7.h5
@@ -437,11 +437,15 @@ impl Where {
             let mut table =
                 Table::new(&["FILE", "POOL", "STATE", "SIZE", "STORED", "DISK", "COPIES"]);
             for Placed { path, place } in &found.files {
-                let state = if place.is_archived { "archived" } else { "here" };
+                let state = match (place.is_archived, place.stripe_unit_bytes) {
+                    (true, _) => "archived".to_owned(),
+                    (false, Some(unit)) => format!("striped by {}", ByteSize(unit)),
+                    (false, None) => "here".to_owned(),
+                };
                 table.row(vec![
                     path.display().to_string(),
                     if place.pool.is_empty() { "-".to_owned() } else { place.pool.clone() },
-                    state.to_owned(),
+                    state,
                     bytes(place.size),
                     bytes(place.stored_bytes),
                     place.location.clone().unwrap_or_else(|| "-".to_owned()),

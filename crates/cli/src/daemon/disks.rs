@@ -8,13 +8,14 @@ use forebay_fs::Namespace;
 use crate::commands::disk::LOST_MAX;
 use crate::commands::snapshot::CHANGES_MAX;
 use crate::control::{Answer, Ask};
-use crate::home::disks::{self, Wanted};
+use crate::home::disks::{self, Wanted, WantedStriped};
 
 /// Whether the answer may take long: files are synced, or all of them looked at.
 pub fn takes_long(ask: &Ask) -> bool {
     matches!(
         ask,
         Ask::AddDisk { .. }
+            | Ask::StripeDisks { .. }
             | Ask::DrainDisk { .. }
             | Ask::Rebalance { .. }
             | Ask::RemoveDisk { .. }
@@ -54,6 +55,11 @@ fn carry_out(fs: &Namespace, root: &Path, ask: Ask) -> Result<Answer> {
         Ask::AddDisk { directory, pool, group, shared } => {
             let wanted = Wanted { path: &directory, pool: &pool, group: &group, is_shared: shared };
             disks::add(fs, root, &wanted)?;
+        }
+        Ask::StripeDisks { disks, over, unit_bytes, pool, group } => {
+            let over = over.as_deref();
+            let (pool, group) = (pool.as_str(), group.as_str());
+            disks::stripe(fs, &WantedStriped { disks: &disks, over, unit_bytes, pool, group })?;
         }
         Ask::SetCopies { name, copies } => fs.set_fileset_copies(&name, copies)?,
         Ask::Scrub { fileset } => return begun(fs, fs.scrub(fileset.as_deref())?),

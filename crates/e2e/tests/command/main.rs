@@ -21,6 +21,7 @@ mod settings;
 mod snapshot;
 mod space;
 mod store;
+mod striped;
 mod user;
 
 use std::collections::BTreeMap;

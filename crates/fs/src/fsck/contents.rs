@@ -207,6 +207,10 @@ impl Contents<'_> {
         ledger.lossy = true;
         let fix = Fix::Inode(ino, Edit::NoObject);
         ledger.found_with(Damage::ObjectMissing, text, Tier::Contents, fix);
+        if self.holds(at) {
+            // Parts of it, on a striped disk.
+            ledger.fix(Tier::Contents, Fix::Remove(at));
+        }
     }
 
     /// The object of that number that nobody claims on another disk: numbers are used only once.

@@ -1,13 +1,39 @@
-//! Pools of archives: no new file lies there, and no other disk.
+//! Pools of archives: no new file lies there, and no other disk. Striped disks have pools of their own, too.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+
+use forebay_disk::Disk;
 
 use super::{Fileset, Namespace};
 use crate::error::{FsError, Result};
 use crate::record::{DiskRecord, DiskUse, Placement};
 
+/// What sort of disk a pool is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    Archive,
+    Striped,
+    Other,
+}
+
+impl Sort {
+    pub fn of(disk: &dyn Disk, is_striped: bool) -> Sort {
+        match (disk.is_archive(), is_striped) {
+            (true, _) => Sort::Archive,
+            (false, true) => Sort::Striped,
+            (false, false) => Sort::Other,
+        }
+    }
+}
+
 impl Namespace {
+    /// What sort of disk one is.
+    pub(super) fn sort_of(&self, record: &DiskRecord) -> Sort {
+        let found = self.shared.objects.disk(record.id);
+        found.map_or(Sort::Other, |disk| Sort::of(&*disk.disk, disk.is_striped))
+    }
+
     /// Whether files may lie in an archive.
     #[must_use]
     pub fn has_archives(&self) -> bool {
@@ -38,11 +64,11 @@ impl Namespace {
         archives.map(|disk| disk.pool.clone()).collect()
     }
 
-    /// Refuses a pool that would have archives and other disks: new files lie on any disk of their pool.
+    /// Refuses a pool that would have archives, or striped disks, and others: new files lie on any disk of their pool.
     pub(super) fn check_mixture(
         &self,
         pool: &str,
-        is_archive: bool,
+        sort: Sort,
         except: Option<forebay_base::DiskId>,
     ) -> Result<()> {
         let disks = self.disks.read();
@@ -50,7 +76,7 @@ impl Namespace {
             disk.pool == pool
                 && disk.used != DiskUse::Removed
                 && Some(disk.id) != except
-                && self.shared.objects.is_archive(disk.id) != is_archive
+                && self.sort_of(disk) != sort
         };
         let uses = |fileset: &Arc<Fileset>| {
             let settings = fileset.settings();
@@ -59,12 +85,12 @@ impl Namespace {
         let other = disks.iter().find(differs);
         if let Some(other) = other {
             return Err(FsError::Refused(format!(
-                "pool \"{pool}\" has the disk {}: a pool is made of archives, or of other disks; choose another name with \
-                 --pool",
-                other.location
+                "pool \"{pool}\" has the disk {}: a pool is made of archives, of striped disks, or of other disks; choose \
+                 another name with --pool",
+                other.shown_location(&disks)
             )));
         }
-        if is_archive && self.catalogue.list().iter().any(uses) {
+        if sort == Sort::Archive && self.catalogue.list().iter().any(uses) {
             return Err(FsError::Refused(format!(
                 "filesets have pool \"{pool}\" for their new files, which cannot lie in an archive: choose another name \
                  with --pool, such as archive"

@@ -1,6 +1,5 @@
 //! Copies of files in other failure groups: how many there are to be, the thread that makes them, and looking at the bytes.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use super::Namespace;
 use super::tasks::{Task, Turn};
 use crate::error::{FsError, Result};
 use crate::native::NewFileset;
+use crate::object::FsDisk;
 use crate::ops::shown_name;
 use crate::partition::Partition;
 use crate::partition::copies::{Settled, Verified};
@@ -83,11 +83,13 @@ impl Namespace {
         if !(1..=COPIES_MAX).contains(&copies) {
             return Err(FsError::Refused(format!("{copies} copies: choose 1, 2 or {COPIES_MAX}")));
         }
-        let mut groups = BTreeSet::new();
-        for disk in self.disks.read().iter() {
-            if disk.pool == pool && disk.used == DiskUse::Normal {
-                let group = if disk.group.is_empty() { &disk.uuid } else { &disk.group };
-                groups.insert(group.clone());
+        let mut groups: Vec<&FsDisk> = Vec::new();
+        for record in self.disks.read().iter() {
+            if record.pool == pool && record.used == DiskUse::Normal {
+                let disk = self.shared.objects.disk(record.id)?;
+                if groups.iter().all(|other| !other.fails_with(disk)) {
+                    groups.push(disk);
+                }
             }
         }
         if groups.len() < usize::from(copies) {

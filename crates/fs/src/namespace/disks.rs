@@ -11,6 +11,8 @@ use forebay_base::{DiskId, Ino};
 use forebay_disk::{Disk, DiskError};
 use serde::{Deserialize, Serialize};
 
+use super::archives::Sort;
+use super::striped_disks::GIVE_UP;
 use super::{Namespace, pool_of};
 use crate::error::{FsError, Result};
 use crate::key;
@@ -166,7 +168,8 @@ impl Namespace {
             return self.probe_shared(new, &*disk);
         }
         let _one_at_a_time = self.fileset_changes.lock();
-        self.check_mixture(&new.pool, disk.is_archive(), None)?;
+        self.check_striping(new)?;
+        self.check_mixture(&new.pool, Sort::of(&*disk, new.striping().is_some()), None)?;
         let pool = self.shared.objects.pools.named(&new.pool)?;
         let wanted = DiskRecord {
             pool: new.pool.clone(),
@@ -175,7 +178,8 @@ impl Namespace {
         };
         let record = self.root()?.add_disk_like(&wanted)?;
         self.shared.fail_points.reach("disk.added")?;
-        let found = FsDisk::new(&record, disk, true, pool);
+        let members = self.members_of(&record).into_iter();
+        let found = FsDisk::new(&record, disk, true, pool).over(members);
         if !found.is_archive() {
             found.space.begin_reserve(&*found.disk, self.shared.settings.disk_reserve.0);
         }
@@ -210,8 +214,7 @@ impl Namespace {
         let record = self.disk_named(&record.uuid)?;
         if let Some(pool) = pool {
             check_name("pool", pool)?;
-            let is_archive = self.shared.objects.is_archive(record.id);
-            self.check_mixture(pool, is_archive, Some(record.id))?;
+            self.check_mixture(pool, self.sort_of(&record), Some(record.id))?;
             self.shared.objects.pools.named(pool)?;
             if pool != record.pool && record.used == DiskUse::Normal {
                 self.check_pool_without(&record, "move it to another pool")?;
@@ -278,6 +281,7 @@ impl Namespace {
                  fileset, move them there, and remove it first"
             )));
         }
+        self.check_not_below(&record, "empty")?;
         self.check_pool_without(&record, "empty it")?;
         let pool = to.unwrap_or(&record.pool);
         let takes = |disk: &DiskRecord| {
@@ -373,6 +377,7 @@ impl Namespace {
                 "disk {name} is in use: `forebay disk drain` empties it first"
             )));
         }
+        self.check_not_below(&record, "take away")?;
         self.open_all()?;
         let was_lost = record.used == DiskUse::Lost;
         let rest = self.rest_on(&record)?;
@@ -446,6 +451,7 @@ impl Namespace {
         let record = self.disk_named(&record.uuid)?;
         let disk = self.shared.objects.disk(record.id)?;
         if record.used != DiskUse::Lost {
+            self.check_not_below(&record, GIVE_UP)?;
             let is_there = if self.cluster.is_some() {
                 disk.disk.capacity().is_ok()
             } else if disk.is_archive() {

@@ -108,6 +108,7 @@ impl Namespace {
     fn do_ahead(&self, partition: &Partition) -> Result<()> {
         partition.commit()?;
         partition.sweep()?;
+        partition.shorten_log()?;
         self.shared.objects.finish_reclaim();
         self.shared.objects.sync_disks()
     }

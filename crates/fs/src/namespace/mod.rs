@@ -38,6 +38,7 @@ mod report;
 mod rest;
 pub(crate) mod shared_disks;
 mod snapshots;
+mod striped_disks;
 mod tasks;
 mod whole;
 
@@ -172,8 +173,9 @@ fn find_disks(
         let node = node.map(|(node, _)| node);
         FsDisk::new(record, disk, is_near, pool_of(&pools, record)).of_node(node)
     };
-    let there = records.iter().filter(|record| record.used != DiskUse::Removed);
-    (there.map(found).collect(), pools)
+    let there = || records.iter().filter(|record| record.used != DiskUse::Removed);
+    let disks = there().map(found).collect();
+    (striped_disks::over_members(there(), disks), pools)
 }
 
 /// The pool of a disk; the default one where there are too many.
@@ -587,30 +589,6 @@ impl Namespace {
             }
             Owner::Remote(remote) => remote.statistics(ino),
         })
-    }
-
-    /// Space of all disks together, and inodes in use.
-    ///
-    /// # Errors
-    /// [`FsError::Io`].
-    pub fn statistics(&self) -> Result<Statistics> {
-        let mut all = Statistics::default();
-        let near = self.shared.objects.numbered_disks().filter(|(_, disk)| !disk.is_archive());
-        for (id, disk) in near {
-            let one = match self.shared.objects.observe(id, disk.disk.capacity()) {
-                Err(FsError::Absent(_) | FsError::Away { .. }) => continue,
-                one => one?,
-            };
-            let sum = &mut all.capacity;
-            sum.total_bytes = sum.total_bytes.saturating_add(one.total_bytes);
-            sum.free_bytes = sum.free_bytes.saturating_add(one.free_bytes);
-            sum.available_bytes = sum.available_bytes.saturating_add(one.available_bytes);
-            sum.total_objects = sum.total_objects.saturating_add(one.total_objects);
-            sum.free_objects = sum.free_objects.saturating_add(one.free_objects);
-        }
-        let inodes = |fileset: Arc<Fileset>| self.usage_of(&fileset).unwrap_or_default().inodes;
-        all.inodes = self.catalogue.list().into_iter().map(inodes).sum();
-        Ok(all)
     }
 
     /// The disks with what they hold.

@@ -23,6 +23,7 @@ use crate::object::FsDisk;
 use crate::owner::Route;
 use crate::partition::Partition;
 use crate::partition::relocate::{Moved, Pace};
+use crate::record::DiskRecord;
 use crate::stale::Stale;
 
 /// How often those who wait look whether they were interrupted, and say how far it is.
@@ -70,6 +71,12 @@ pub struct FilePlace {
     /// Where its copies in other failure groups are.
     #[serde(default)]
     pub copies: Vec<String>,
+    /// Consecutive bytes of it that lie on one disk, if it is striped over several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stripe_unit_bytes: Option<u64>,
+    /// The disks that it is striped over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stripes: Vec<String>,
     /// It lies in an archive.
     pub is_archived: bool,
     /// Bytes of the file.
@@ -338,10 +345,13 @@ impl Namespace {
         };
         let copies = copies.iter().filter_map(place).collect();
         let record = at.and_then(|at| disks.iter().find(|disk| disk.id == at));
+        let striping = record.and_then(DiskRecord::striping);
         Ok(FilePlace {
-            location: record.map(|disk| disk.location.clone()),
+            location: record.map(|disk| disk.shown_location(&disks)),
             pool: record.map(|disk| disk.pool.clone()).unwrap_or_default(),
             copies,
+            stripe_unit_bytes: striping.as_ref().map(|striping| striping.unit_bytes),
+            stripes: striping.iter().flat_map(|it| &it.members).filter_map(place).collect(),
             is_archived: at.is_some_and(|at| self.shared.objects.is_archive(at)),
             size,
             stored_bytes,

@@ -8,9 +8,10 @@ use forebay_base::{DiskId, FilesetId, Ino};
 use forebay_disk::{Disk, DiskError};
 use serde::{Deserialize, Serialize};
 
-use super::Namespace;
-use crate::error::Result;
-use crate::ops::shown_name;
+use super::{Fileset, Namespace};
+use crate::error::{FsError, Result};
+use crate::object::FsDisk;
+use crate::ops::{Statistics, shown_name};
 
 /// A file whose bytes cannot be reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +83,31 @@ impl Namespace {
             }));
         }
         Ok((files, total))
+    }
+
+    /// Space of all disks together, and inodes in use.
+    ///
+    /// # Errors
+    /// [`FsError::Io`].
+    pub fn statistics(&self) -> Result<Statistics> {
+        let mut all = Statistics::default();
+        // A striped disk has the space of those below.
+        let own = |(_, disk): &(DiskId, &FsDisk)| !disk.is_archive() && !disk.is_striped;
+        for (id, disk) in self.shared.objects.numbered_disks().filter(own) {
+            let one = match self.shared.objects.observe(id, disk.disk.capacity()) {
+                Err(FsError::Absent(_) | FsError::Away { .. }) => continue,
+                one => one?,
+            };
+            let sum = &mut all.capacity;
+            sum.total_bytes = sum.total_bytes.saturating_add(one.total_bytes);
+            sum.free_bytes = sum.free_bytes.saturating_add(one.free_bytes);
+            sum.available_bytes = sum.available_bytes.saturating_add(one.available_bytes);
+            sum.total_objects = sum.total_objects.saturating_add(one.total_objects);
+            sum.free_objects = sum.free_objects.saturating_add(one.free_objects);
+        }
+        let inodes = |fileset: Arc<Fileset>| self.usage_of(&fileset).unwrap_or_default().inodes;
+        all.inodes = self.catalogue.list().into_iter().map(inodes).sum();
+        Ok(all)
     }
 
     /// The clock of this file system, for measuring.

@@ -127,10 +127,14 @@ pub struct FsDisk {
     /// What is left, and what is kept aside.
     pub space: Space,
     is_archive: bool,
+    /// Its objects lie over other disks.
+    pub(crate) is_striped: bool,
     pool: AtomicU8,
     used: AtomicU8,
     /// Its failure group; empty if it fails alone.
-    group: RwLock<String>,
+    group: Arc<RwLock<String>>,
+    /// Disks that it lies over, each with its failure group.
+    beneath: Box<[(DiskId, Arc<RwLock<String>>)]>,
     /// It does not take what is written to it: no new objects come, and files with copies are read elsewhere.
     failing: AtomicBool,
 }
@@ -153,6 +157,7 @@ impl FsDisk {
             id: record.id,
             uuid: record.uuid.clone(),
             is_archive: disk.is_archive(),
+            is_striped: record.striping().is_some(),
             disk,
             is_near,
             is_shared,
@@ -164,7 +169,8 @@ impl FsDisk {
             space: Space::default(),
             pool: AtomicU8::new(pool.0),
             used: AtomicU8::new(NORMAL),
-            group: RwLock::new(record.group.clone()),
+            group: Arc::new(RwLock::new(record.group.clone())),
+            beneath: Box::default(),
             failing: AtomicBool::new(false),
         };
         found.set_use(record.used);
@@ -175,6 +181,12 @@ impl FsDisk {
     pub(crate) fn of_node(self, node: Option<NodeId>) -> FsDisk {
         let node = node.filter(|_| !self.is_near);
         FsDisk { node, ..self }
+    }
+
+    /// The same disk, over others.
+    pub(crate) fn over<'a>(self, members: impl Iterator<Item = &'a FsDisk>) -> FsDisk {
+        let beneath = members.map(|disk| (disk.id, Arc::clone(&disk.group))).collect();
+        FsDisk { beneath, ..self }
     }
 
     /// Whether the node of another disk has it.
@@ -199,11 +211,18 @@ impl FsDisk {
 
     /// Whether it may fail together with another disk, which may be itself.
     pub(crate) fn fails_with(&self, other: &FsDisk) -> bool {
-        if self.id == other.id {
-            return true;
-        }
-        let group = self.group.read().clone();
-        !group.is_empty() && group == *other.group.read()
+        self.stands_on().any(|(own, group)| {
+            let group = group.read().clone();
+            other
+                .stands_on()
+                .any(|(theirs, other)| own == theirs || !group.is_empty() && group == *other.read())
+        })
+    }
+
+    /// What takes it along if it fails, itself included.
+    fn stands_on(&self) -> impl Iterator<Item = (DiskId, &RwLock<String>)> {
+        let beneath = self.beneath.iter().map(|(id, group)| (*id, &**group));
+        std::iter::once((self.id, &*self.group)).chain(beneath)
     }
 
     /// It was found not to take what is written to it. Whether that is new.

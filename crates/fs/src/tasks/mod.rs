@@ -188,7 +188,7 @@ impl TaskStatus {
         let title = match &work {
             Work::Drain { disk, to } => {
                 let found = disks.iter().find(|known| known.uuid == *disk);
-                let place = found.map_or(disk.as_str(), |disk| disk.location.as_str());
+                let place = found.map_or_else(|| disk.clone(), |disk| disk.shown_location(disks));
                 let to = to.as_ref().map_or_else(String::new, |pool| format!(" to pool {pool}"));
                 format!("drain {place}{to}")
             }

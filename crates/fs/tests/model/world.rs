@@ -313,7 +313,7 @@ impl<'a> World<'a> {
         self.refs.clear();
         self.may_be_lost.clear();
         let user = self.user.take().unwrap();
-        let machine = machine.filter(|_| matches!(self.rig.disk, TestDisk::Memory(_)));
+        let machine = machine.filter(|_| !matches!(self.rig.disk, TestDisk::Directory(..)));
         match machine {
             Some(seed) => self.rig.crash_machine(user, seed),
             None => self.rig.crash_process(user),

@@ -13,6 +13,7 @@ use forebay_disk::archive::ArchiveDisk;
 use forebay_disk::archive::memory::MemoryBucket;
 use forebay_disk::directory::{DirectoryDisk, Label};
 use forebay_disk::memory::MemoryDisk;
+use forebay_disk::striped::{Part, StripedDisk};
 use forebay_fs::fsck;
 use forebay_fs::key;
 use forebay_fs::mkfs::{self, Identity};
@@ -80,6 +81,20 @@ fn archive_label() -> Label {
 pub enum TestDisk {
     Memory(MemoryDisk),
     Directory(Arc<DirectoryDisk>, tempfile::TempDir),
+    /// One over these, with small units.
+    Striped(Vec<MemoryDisk>),
+}
+
+/// Bytes of a unit of striped disks: files of tests are small.
+const UNIT_BYTES: u64 = 512;
+
+/// A disk over these in memory, with its power on the switch of `points`.
+pub fn striped_over(below: &[MemoryDisk], points: &FailPoints) -> Arc<dyn Disk> {
+    let part = |disk: &MemoryDisk| Part {
+        name: "below".to_owned(),
+        disk: Arc::new(disk.reopen_with_fail_points(points.clone())),
+    };
+    Arc::new(StripedDisk::over(below.iter().map(part).collect(), UNIT_BYTES).unwrap())
 }
 
 impl TestDisk {
@@ -87,6 +102,7 @@ impl TestDisk {
         match self {
             TestDisk::Memory(disk) => Arc::new(disk.clone()),
             TestDisk::Directory(disk, _) => Arc::clone(disk) as Arc<dyn Disk>,
+            TestDisk::Striped(below) => striped_over(below, &FailPoints::none()),
         }
     }
 }
@@ -165,6 +181,14 @@ impl Rig {
         let clock = Arc::new(StepClock::new(1_000_000));
         let disk = MemoryDisk::new(CAPACITY_BYTES, Arc::clone(&clock) as _);
         Rig::on(TestDisk::Memory(disk), clock, [7; 16])
+    }
+
+    /// An empty file system on a disk over three others in memory.
+    pub fn striped() -> Rig {
+        let clock = Arc::new(StepClock::new(1_000_000));
+        let below = || MemoryDisk::new(CAPACITY_BYTES, Arc::clone(&clock) as _);
+        let below = vec![below(), below(), below()];
+        Rig::on(TestDisk::Striped(below), clock, [7; 16])
     }
 
     /// An empty file system on a disk in a directory: its files can go the direct way.
@@ -303,9 +327,10 @@ impl Rig {
     /// Opens with the store, and the disk if it is one in memory, on the power switch of `points`.
     pub fn open_armed(&self, points: &FailPoints) -> forebay_fs::Result<User> {
         let store = self.store.reopen_with_fail_points(points.clone());
-        let disk = match &self.disk {
+        let disk: Arc<dyn Disk> = match &self.disk {
             TestDisk::Memory(disk) => Arc::new(disk.reopen_with_fail_points(points.clone())),
             TestDisk::Directory(..) => self.disk.as_disk(),
+            TestDisk::Striped(below) => striped_over(below, points),
         };
         self.try_open_parts(self.parts_with(Arc::new(store), disk, points.clone()))
     }
@@ -328,8 +353,10 @@ impl Rig {
     /// Ends the process without a word.
     pub fn crash_process(&self, user: User) {
         drop(user);
-        if let TestDisk::Memory(disk) = &self.disk {
-            disk.crash_process();
+        match &self.disk {
+            TestDisk::Memory(disk) => disk.crash_process(),
+            TestDisk::Striped(below) => below.iter().for_each(MemoryDisk::crash_process),
+            TestDisk::Directory(..) => {}
         }
     }
 
@@ -338,6 +365,9 @@ impl Rig {
         drop(user);
         match &self.disk {
             TestDisk::Memory(disk) => disk.crash_machine(seed),
+            TestDisk::Striped(below) => {
+                (seed..).zip(below).for_each(|(seed, disk)| disk.crash_machine(seed));
+            }
             TestDisk::Directory(..) => panic!("the machine of a directory disk is this one"),
         }
     }

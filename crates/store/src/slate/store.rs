@@ -24,6 +24,8 @@ use crate::{Batch, Bytes, Result, Store, StoreError};
 const PAIR: u8 = b'k';
 /// A scan that wants more pairs than this reads ahead.
 const LONG_SCAN: usize = 1024;
+/// Commits that a store leaves in the log when it is closed: their objects are read at the next opening, one after the other.
+const CLOSED_LOG_OBJECTS_MAX: u64 = 8;
 /// Pairs of a scan for which its time is counted anew.
 const PAIRS_PER_WAIT: usize = 4096;
 
@@ -106,7 +108,8 @@ impl SlateStore {
             committing: Mutex::new(()),
             unsettled: Mutex::new(None),
             is_unsettled: AtomicBool::new(false),
-            commits: AtomicU64::new(0),
+            // How much of the log an earlier instance left is not known.
+            commits: AtomicU64::new(CLOSED_LOG_OBJECTS_MAX + 1),
         }
     }
 
@@ -239,7 +242,7 @@ impl SlateStore {
     }
 
     /// Has the memtable made a sorted table, in the background, so that the log stays short.
-    fn shorten_log(&self, db: Db) {
+    fn keep_log_short(&self, db: Db) {
         if self.commits.fetch_add(1, Ordering::Relaxed) < LOG_OBJECTS_MAX {
             return;
         }
@@ -271,7 +274,7 @@ impl SlateStore {
         });
         match self.wait(pending.as_mut()) {
             Some(Ok(())) => {
-                self.shorten_log(instance);
+                self.keep_log_short(instance);
                 Ok(())
             }
             Some(Err(error)) => match meaning(&self.name, &error) {
@@ -357,6 +360,17 @@ impl Store for SlateStore {
         copy::to_file(&self.shared.runtime, &*snapshot, path, progress, &failed)
     }
 
+    fn shorten_log(&self) -> Result<()> {
+        let _turn = self.committing.lock();
+        if self.commits.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let flush = FlushOptions { flush_type: FlushType::MemTable };
+        self.read(|db| async move { db.flush_with_options(flush).await })?;
+        self.commits.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn close(&self) -> Result<()> {
         let _turn = self.committing.lock();
         // An open outcome stays open: whoever opens the database next learns it.
@@ -370,7 +384,10 @@ impl Store for SlateStore {
         };
         settled?;
         let Some(db) = db else { return Ok(()) };
-        match self.wait(db.close()) {
+        // The next opening reads a short log sooner than this could make a table of it. Commits are durable either way.
+        let is_short = self.commits.load(Ordering::Relaxed) <= CLOSED_LOG_OBJECTS_MAX;
+        let flush = (!is_short).then_some(FlushType::MemTable);
+        match self.wait(db.close_with_options(CloseOptions::default().with_flush_type(flush))) {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) => match meaning(&self.name, &error) {
                 // There is nothing that it could still write.

@@ -184,6 +184,17 @@ impl Shared {
         });
     }
 
+    /// Removes terms in the background: whoever waits for the store needs nothing of it.
+    fn forget_terms(&self, fileset: FilesetId, older: Vec<Path>) {
+        let (objects, name) = (Arc::clone(&self.objects.store), self.name_of(fileset));
+        self.runtime.handle().spawn(async move {
+            if let Err(error) = term::forget(&*objects, older).await {
+                // The next owner tries again.
+                tracing::debug!(name, %error, "the terms of former owners could not be removed");
+            }
+        });
+    }
+
     /// Ends an instance in the background, writing nothing more.
     pub fn abandon(&self, db: Db) {
         self.runtime.handle().spawn(abandon(db));
@@ -264,11 +275,12 @@ impl SlateStores {
             let path = database(fileset);
             let claimed = shared.wait(fileset, term::claim(&*shared.objects.store, &path, term))?;
             let claimed = claimed.map_err(|error| of_objects(&shared.name_of(fileset), &error))?;
-            if claimed == Claim::Late {
-                return Err(StoreError::Conflict);
-            }
+            let Claim::Newest { older } = claimed else { return Err(StoreError::Conflict) };
             match shared.build(fileset, epoch) {
-                Ok(db) => return Ok(self.store(fileset, db)),
+                Ok(db) => {
+                    shared.forget_terms(fileset, older);
+                    return Ok(self.store(fileset, db));
+                }
                 // Somebody was quicker: an older owner, or a newer one, whose term is found then.
                 Err(StoreError::Conflict) => {}
                 Err(error) => return Err(error),

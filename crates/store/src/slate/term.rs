@@ -6,15 +6,15 @@
 //! tries again; if the newer one claims first, the older one's claim fails.
 
 use forebay_base::Epoch;
-use futures::TryStreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, Result};
 
 /// What is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// No owner with a newer term has been there.
-    Newest,
+    /// No owner with a newer term has been there. Older terms say nothing any more: see [`forget`].
+    Newest { older: Vec<Path> },
     /// One has.
     Late,
 }
@@ -37,18 +37,19 @@ pub(super) async fn claim(
         Err(error) => return Err(error),
     }
     let listed: Vec<_> = objects.list(Some(&folder(database))).try_collect().await?;
-    let terms = listed.iter().filter_map(|object| {
-        let number = object.location.filename()?.parse::<u64>().ok()?;
-        Some((number, &object.location))
-    });
-    let mut claim = Claim::Newest;
-    for (number, location) in terms {
-        if number > term.0 {
-            claim = Claim::Late;
-        } else if number < term.0 {
-            // Older ones say nothing any more.
-            objects.delete(location).await?;
+    let mut older = Vec::new();
+    for object in listed {
+        match object.location.filename().and_then(|name| name.parse::<u64>().ok()) {
+            Some(number) if number > term.0 => return Ok(Claim::Late),
+            Some(number) if number < term.0 => older.push(object.location),
+            _ => {}
         }
     }
-    Ok(claim)
+    Ok(Claim::Newest { older })
+}
+
+/// Removes terms that a newer one has replaced.
+pub(super) async fn forget(objects: &dyn ObjectStore, older: Vec<Path>) -> Result<()> {
+    let older = futures::stream::iter(older.into_iter().map(Ok)).boxed();
+    objects.delete_stream(older).try_for_each(|_| async { Ok(()) }).await
 }

@@ -76,13 +76,24 @@ fn what_was_committed_is_there_after_a_close_and_after_a_crash() {
     let folder = tempfile::tempdir().unwrap();
     let config = in_directory(folder.path());
     stores(&config).create(ID).unwrap().close().unwrap();
+    let mut steps = 0;
     for round in 0..6 {
         let store = stores(&config).open(ID).unwrap();
-        assert_eq!(count(&*store), 10 * round);
+        assert_eq!(count(&*store), steps);
+        steps += [12, 13, 10][round % 3];
         for _ in 0..10 {
             step(&*store).unwrap();
         }
-        if round % 2 == 0 {
+        if round % 3 == 1 {
+            // The rest stays in the log.
+            store.shorten_log().unwrap();
+            step(&*store).unwrap();
+            store.shorten_log().unwrap();
+        }
+        if round % 3 < 2 {
+            for _ in 0..2 {
+                step(&*store).unwrap();
+            }
             store.close().unwrap();
             assert!(matches!(store.get(b"count"), Err(StoreError::Io(_))), "it is closed");
         }

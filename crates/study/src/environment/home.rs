@@ -28,7 +28,12 @@ struct Status {
 #[derive(Deserialize)]
 struct Disk {
     location: PathBuf,
+    #[serde(default)]
+    kind: String,
 }
+
+/// A disk over others, which are in the list themselves.
+const STRIPED: &str = "striped";
 
 /// The directories that are the disks of the mounted file system with the home folder `root`.
 pub fn disks(root: &Path) -> Option<Vec<PathBuf>> {
@@ -42,7 +47,8 @@ pub fn disks(root: &Path) -> Option<Vec<PathBuf>> {
     let mut line = String::new();
     BufReader::new(stream.take(ANSWER_BYTES_MAX)).read_line(&mut line).ok()?;
     let status: Status = serde_json::from_str(&line).ok()?;
-    Some(status.disks.into_iter().map(|disk| disk.location).collect())
+    let own = status.disks.into_iter().filter(|disk| disk.kind != STRIPED);
+    Some(own.map(|disk| disk.location).collect())
 }
 
 #[cfg(test)]

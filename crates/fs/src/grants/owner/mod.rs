@@ -347,7 +347,7 @@ impl Granting {
             if let (None, Some((client, directory))) = (&waits, slow) {
                 waits = Some(in_flight::waits_for(|| match directory {
                     Some(directory) => WaitsFor::Report(client.node, directory),
-                    None => WaitsFor::Node(client.node),
+                    None => WaitsFor::Recall(client.node),
                 }));
             }
             self.changed.wait_for(table, LOOK);
