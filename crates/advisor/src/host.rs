@@ -38,6 +38,19 @@ pub struct Place {
     pub inodes: u64,
     /// Inodes that are not used.
     pub free_inodes: u64,
+    /// How its file system was made, if that is XFS.
+    pub xfs: Option<Xfs>,
+}
+
+/// How an XFS was made (XFS_IOC_FSGEOMETRY).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Xfs {
+    /// Whether files can share blocks.
+    pub has_reflinks: bool,
+    /// Number of allocation groups.
+    pub groups: u32,
+    /// Whether it is laid out for the stripes of an array.
+    pub has_stripes: bool,
 }
 
 /// What only system calls tell.

@@ -25,6 +25,10 @@ pub enum Asker {
 pub enum WaitsFor {
     /// An answer of another node.
     Node(NodeId),
+    /// A node that gives back what it caches of the file or directory.
+    Recall(NodeId),
+    /// A report of another node of what it has done in a directory that is delegated to it.
+    Report(NodeId, Ino),
     /// A node that owns the fileset.
     Owner(FilesetId),
     /// The lease of this node, which is renewed with etcd.

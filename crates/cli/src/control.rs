@@ -544,6 +544,9 @@ pub struct SessionCounters {
     /// Items of this node's filesets that the other node may cache; 0 unless that is the client.
     #[serde(default)]
     pub grants: u64,
+    /// Directories among them that are delegated to the other node; as above.
+    #[serde(default)]
+    pub directories: u64,
     /// Items that were recalled from the other node; as above.
     #[serde(default)]
     pub recalls: u64,

@@ -36,6 +36,7 @@ const GROUPS: [(&str, &[&str]); 12] = [
             "signal",
             "modify",
             "switch",
+            "group",
             "checkpoint",
         ],
     ),

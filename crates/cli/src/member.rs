@@ -114,6 +114,7 @@ pub fn caching(fs: &Namespace) -> BTreeMap<NodeId, Caching> {
     for (client, figures) in fs.grant_figures() {
         let one = nodes.entry(client.node).or_default();
         one.grants += figures.grants;
+        one.directories += figures.directories;
         one.recalls += figures.recalls;
         one.evictions += figures.evictions;
     }
@@ -141,6 +142,7 @@ pub fn session_counters(member: &Member, fs: &Namespace) -> Vec<SessionCounters>
             open_files: holds.map(|(.., open)| open).sum(),
             cached: if is_guest { 0 } else { cached.answers },
             grants: of_client(cached.grants),
+            directories: of_client(cached.directories),
             recalls: of_client(cached.recalls),
             evictions: of_client(cached.evictions),
         }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use forebay_base::Ino;
 use forebay_base::in_flight::{self, Asker, InFlight, WaitsFor};
+use forebay_base::{Ino, NodeId};
 use forebay_fs::Namespace;
 use forebay_node::members::visit::{WAITS_MAX, Wait};
 
@@ -27,7 +27,18 @@ pub fn with_paths(fs: &Namespace, min: Duration) -> Vec<Wait> {
 fn wait(fs: &Namespace, request: &InFlight) -> Wait {
     let (reason, waits_for) = match &request.waits_for {
         None => ("is being carried out".to_owned(), None),
-        Some(WaitsFor::Node(node)) => (format!("an answer from node {node}"), Some(*node)),
+        Some(WaitsFor::Node(node)) => (format!("an answer from {}", shown(*node)), Some(*node)),
+        Some(WaitsFor::Recall(node)) => (
+            format!("{}, which has to give back what it caches (recall)", shown(*node)),
+            Some(*node),
+        ),
+        Some(WaitsFor::Report(node, directory)) => {
+            let reason = format!(
+                "a report of {}, to which directory {directory} is delegated",
+                shown(*node)
+            );
+            (reason, Some(*node))
+        }
         Some(WaitsFor::Owner(fileset)) => {
             let names = fs.fileset_names();
             let name = names.iter().find(|(id, _)| id == fileset).map(|(_, name)| name.clone());
@@ -57,6 +68,11 @@ fn wait(fs: &Namespace, request: &InFlight) -> Wait {
         reason,
         waits_for,
     }
+}
+
+/// How a reason names a node; who knows its name puts that in its place.
+pub fn shown(node: NodeId) -> String {
+    format!("node {node}")
 }
 
 /// The command of a process; empty if it is gone.

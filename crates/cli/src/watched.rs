@@ -1,8 +1,9 @@
 //! What the web server is told of the file system and of this machine.
 
+mod background;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -14,39 +15,46 @@ use forebay_engine::cluster::Cluster;
 use forebay_engine::home::GridHome;
 use forebay_fs::census::AGES;
 use forebay_fs::stats::upper_edge;
-use forebay_web::watched::{Cause, Disk, Files, Fileset, Finding, Holding, Space, Watched};
+use forebay_grid::vocabulary::Moment;
+use forebay_node::NodeHome;
+use forebay_node::authority::expiry_of;
+use forebay_node::members::visit::Wait;
+use forebay_web::watched::{
+    Cause, ClusterHealth, Disk, Files, Fileset, Finding, Holding, Node, Space, Waiting, Watched,
+};
 use jiff::Zoned;
 use parking_lot::Mutex;
 
+use self::background::Background;
 use crate::attribution::{self, Activity, By, Users};
-use crate::commands;
+use crate::commands::cluster::{tools, view};
+use crate::commands::{self, waiters};
 use crate::control::{self, Answer, Ask, Status};
 use crate::home::Home;
 use crate::mounts;
 
 /// How long requests wait that are counted as waiting.
 const WAITING_MIN_MS: u64 = 1000;
+/// The most of them that pages list.
+const WAITS_MAX: usize = 20;
 
 /// The file system beside a grid, and this machine.
 pub struct System {
     home: Option<PathBuf>,
+    /// The node that this machine is, of the cluster of the file system or of the grid.
+    node: Option<NodeHome>,
     users: Mutex<Users>,
     /// What was found last, and when.
     found: Mutex<Option<(Instant, Vec<Finding>)>>,
-    space: Arc<Mutex<Counted>>,
-}
-
-/// What is known of the space that files hold.
-#[derive(Default)]
-struct Counted {
-    /// When the count began that ended last, whether it succeeded or not.
-    at: Option<Instant>,
-    latest: Option<Space>,
-    is_counting: bool,
+    space: Background<Space>,
+    cluster: Background<ClusterHealth>,
 }
 
 /// How long a count of space is shown before the next one begins: it reads all names.
 const SPACE_AGE: Duration = Duration::from_mins(10);
+
+/// How long the nodes of a cluster are not asked again.
+const CLUSTER_AGE: Duration = Duration::from_secs(15);
 
 /// How long the advisor is not asked again: its checks read a lot, and little of it changes.
 const FINDINGS_AGE: Duration = Duration::from_secs(60);
@@ -62,11 +70,14 @@ impl System {
             Some(place) => Some(super::commands::waiters::home_of(Some(place))?),
             None => Home::at(root).ok().or_else(|| of_cluster(root)),
         };
+        let node = home.as_ref().and_then(Home::node).cloned();
         Ok(System {
             home: home.map(|home| home.root().to_owned()),
+            node: node.or_else(|| cluster_of(root)?.node_home().ok()),
             users: Mutex::default(),
             found: Mutex::default(),
-            space: Arc::default(),
+            space: Background::new("space", SPACE_AGE),
+            cluster: Background::new("cluster", CLUSTER_AGE),
         })
     }
 
@@ -78,6 +89,7 @@ impl System {
         if let Answer::Waits { waits } = control::ask(home, &Ask::Waits { min_ms: WAITING_MIN_MS })?
         {
             files.waiting = waits.len();
+            files.waits = of_waits(waits);
         }
         self.of_activity(&mut files, &attribution::read(home)?);
         Ok(files)
@@ -117,10 +129,54 @@ impl System {
     }
 }
 
-/// The file system of the cluster whose nodes a grid runs on, if it does.
+/// The cluster on whose nodes a grid runs, if it does.
+fn cluster_of(root: &Path) -> Option<Cluster> {
+    Cluster::of(&GridHome::guarded(root).ok()?).ok()?
+}
+
+/// The file system of that cluster.
 fn of_cluster(root: &Path) -> Option<Home> {
-    let cluster = Cluster::of(&GridHome::guarded(root).ok()?).ok()??;
-    Home::at(&cluster.node).ok()
+    Home::at(&cluster_of(root)?.node).ok()
+}
+
+/// The oldest waits, for people.
+fn of_waits(mut waits: Vec<Wait>) -> Vec<Waiting> {
+    waits.sort_by_key(|wait| std::cmp::Reverse(wait.age_ms));
+    let shown = waits.into_iter().take(WAITS_MAX);
+    shown
+        .map(|wait| Waiting {
+            made_by: waiters::made_by(&wait, wait.client.map(|node| node.to_string()).as_deref()),
+            file: wait.path.unwrap_or_else(|| format!("inode {}", wait.ino)),
+            age_ms: wait.age_ms,
+            operation: wait.operation,
+            reason: wait.reason,
+        })
+        .collect()
+}
+
+/// Asks etcd, and all nodes that run.
+fn ask_cluster(home: &NodeHome) -> Result<ClusterHealth> {
+    let file = home.existing()?;
+    let (sight, _) = tools()?.book(&file)?.read()?;
+    let reports = view::ask_all(home, &file, &sight);
+    let moment = |seconds: i64| Moment(u64::try_from(seconds).unwrap_or(0).saturating_mul(1000));
+    let nodes = sight.nodes.iter().map(|(node, record)| {
+        let (away, expires) = match reports.get(node) {
+            None => (Some("does not run".to_owned()), record.expires),
+            Some(Err(error)) => {
+                let why = crate::output::chain(error);
+                (Some(format!("has a lease and does not answer: {why}")), record.expires)
+            }
+            Some(Ok(status)) => (None, status.certificate_expires),
+        };
+        Node { name: record.name.clone(), away, certificate_expires: moment(expires) }
+    });
+    let authority = home.identity(&file).and_then(|own| expiry_of(&own.authority));
+    Ok(ClusterHealth {
+        fault: None,
+        nodes: nodes.collect(),
+        authority_expires: authority.ok().map(moment),
+    })
 }
 
 /// Has the daemon count what files hold.
@@ -167,7 +223,7 @@ fn of_status(files: &mut Files, status: Status) {
             name: disk.location,
             total_bytes: disk.total_bytes,
             free_bytes: disk.available_bytes,
-            fault: None,
+            fault: disk.problem,
         })
         .collect();
     files.filesets = status
@@ -199,28 +255,19 @@ impl Watched for System {
     fn space(&self) -> Option<Space> {
         let home = self.home.clone()?;
         mounts::all().iter().find(|mounted| mounted.home == home)?;
-        let mut counted = self.space.lock();
-        let is_due =
-            counted.at.is_none_or(|at| SystemClock.instant().duration_since(at) >= SPACE_AGE);
-        if is_due && !counted.is_counting {
-            let kept = Arc::clone(&self.space);
-            let work = move || {
-                let (begun, fresh) = (SystemClock.instant(), count_space(&home));
-                let mut counted = kept.lock();
-                counted.is_counting = false;
-                counted.at = Some(begun);
-                match fresh {
-                    Ok(space) => counted.latest = Some(space),
-                    Err(error) => {
-                        tracing::warn!("space by user and age was not counted: {error:#}");
-                    }
-                }
+        self.space.latest(move || count_space(&home))
+    }
+
+    fn cluster(&self) -> Option<ClusterHealth> {
+        let node = self.node.clone()?;
+        self.cluster.latest(move || {
+            let asked = ask_cluster(&node);
+            let fault = |error: anyhow::Error| ClusterHealth {
+                fault: Some(format!("{error:#}")),
+                ..ClusterHealth::default()
             };
-            // Without a thread the next page tries again.
-            let begun = std::thread::Builder::new().name("space".to_owned()).spawn(work);
-            counted.is_counting = begun.is_ok();
-        }
-        counted.latest.clone()
+            Ok(asked.unwrap_or_else(fault))
+        })
     }
 
     fn findings(&self) -> Vec<Finding> {

@@ -52,6 +52,16 @@ pub(crate) enum Fault {
     ReadsWaitForChanges,
     /// A change takes effect without looking at the gate again after its recalls.
     GateNotLookedAtAgain,
+    /// An owner does not look at the numbers of changes that are reported.
+    ReportCarriedOutAgain,
+    /// Changes in delegated directories are reported although what was delegated is void.
+    LostChangesKept,
+    /// A delegated directory goes back before what was done there is reported.
+    ReturnedUnreported,
+    /// An owner answers a look-up of a directory that is delegated to somebody else.
+    DelegatedToldToOthers,
+    /// A client asks the owner for something before it reports what it has done.
+    AskedBeforeReport,
 }
 
 #[cfg(test)]

@@ -53,6 +53,12 @@ impl Hosts {
         command
     }
 
+    /// The file of a host's network namespace.
+    #[must_use]
+    pub fn namespace(&self, host: usize) -> std::path::PathBuf {
+        self.0.namespace(host)
+    }
+
     /// The processes on a host that have not ended.
     ///
     /// # Panics

@@ -28,11 +28,14 @@ pub struct Site<'a> {
     pub scheduler: &'a str,
     /// More lines of slurm.conf.
     pub more: &'a str,
+    /// The network namespace in which its daemons and commands run, if not that of the test.
+    pub network: Option<&'a Path>,
 }
 
 /// A Slurm with the nodes `n1`, `n2`, ... Its daemons and jobs end when it is dropped.
 pub struct Slurm {
     folder: PathBuf,
+    network: Option<PathBuf>,
     munge: Option<Child>,
     controller: Option<Child>,
     nodes: Vec<Option<Child>>,
@@ -45,10 +48,19 @@ impl Slurm {
     /// As [`Slurm::start_site`].
     #[must_use]
     pub fn start(folder: &Path, nodes: u32) -> Slurm {
+        Slurm::start_in(folder, nodes, None)
+    }
+
+    /// The same in a network namespace.
+    ///
+    /// # Panics
+    /// As [`Slurm::start_site`].
+    #[must_use]
+    pub fn start_in(folder: &Path, nodes: u32, network: Option<&Path>) -> Slurm {
         let (cores, partitions) = (CORES as usize, &["batch", "long"]);
         let scheduler = "batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=5";
         let more = "SlurmdTimeout=5\nKillWait=5\n";
-        Slurm::start_site(folder, &Site { nodes, cores, partitions, scheduler, more })
+        Slurm::start_site(folder, &Site { nodes, cores, partitions, scheduler, more, network })
     }
 
     /// Starts its daemons in a folder that is there.
@@ -58,8 +70,13 @@ impl Slurm {
     #[must_use]
     pub fn start_site(folder: &Path, site: &Site) -> Slurm {
         need::root();
-        let mut slurm =
-            Slurm { folder: folder.to_owned(), munge: None, controller: None, nodes: Vec::new() };
+        let mut slurm = Slurm {
+            folder: folder.to_owned(),
+            network: site.network.map(Path::to_owned),
+            munge: None,
+            controller: None,
+            nodes: Vec::new(),
+        };
         slurm.start_munge();
         for name in ["ctld", "spool"] {
             std::fs::create_dir(slurm.path(name)).expect("makes a folder");
@@ -113,7 +130,7 @@ impl Slurm {
     }
 
     fn settings(&self, site: &Site) -> String {
-        let &Site { nodes, cores, partitions, scheduler, more } = site;
+        let &Site { nodes, cores, partitions, scheduler, more, .. } = site;
         let folder = self.folder.display();
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("has a name");
         let host = host.trim();
@@ -176,8 +193,17 @@ SlurmdLogFile={folder}/%n.log
         command.spawn().expect("starts a daemon")
     }
 
+    /// A program where its daemons run.
+    fn program(&self, name: &str) -> Command {
+        let program = need::program(name);
+        let Some(network) = &self.network else { return program };
+        let mut command = need::program("nsenter");
+        command.arg(format!("--net={}", network.display())).arg(program.get_program());
+        command
+    }
+
     fn spawn(&self, name: &str, arguments: &[&str], log: &str) -> Child {
-        let mut command = need::program(name);
+        let mut command = self.program(name);
         command.args(arguments).arg("-f").arg(self.conf());
         self.begin(command, log)
     }
@@ -232,7 +258,7 @@ SlurmdLogFile={folder}/%n.log
     /// A command of Slurm that looks or acts here.
     #[must_use]
     pub fn command(&self, name: &str) -> Command {
-        let mut command = need::program(name);
+        let mut command = self.program(name);
         command.env("SLURM_CONF", self.conf()).current_dir(&self.folder);
         command
     }

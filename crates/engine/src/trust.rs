@@ -135,9 +135,20 @@ pub fn signal_holder(lock: &Path, signal: Signal) -> Result<bool> {
     }
 }
 
-/// Whether a process has a file open with a flock(2) on it.
+/// What statfs(2) calls a FUSE file system.
+const FUSE: rustix::fs::FsWord = 0x6573_5546;
+
+/// Whether the kernel says which process has a lock on a file: not on a FUSE file system, whose daemon keeps the locks.
+fn shows_locks(lock: &Path) -> Result<bool> {
+    let found = rustix::fs::statfs(lock).with_context(|| lock.display().to_string())?;
+    Ok(found.f_type != FUSE)
+}
+
+/// Whether a process has a file open with a flock(2) on it. Where the kernel does not show locks, a process that has the file open
+/// for writing is taken for the one: nobody but root and this user may write to it.
 fn holds(pid: Pid, lock: &Path) -> Result<bool> {
     let file = about(lock)?;
+    let shows_locks = shows_locks(lock)?;
     let folder = format!("/proc/{}/fd", pid.as_raw_nonzero());
     let Ok(descriptors) = std::fs::read_dir(&folder) else { return Ok(false) };
     for descriptor in descriptors.flatten() {
@@ -150,11 +161,19 @@ fn holds(pid: Pid, lock: &Path) -> Result<bool> {
         let info = Path::new("/proc").join(pid.as_raw_nonzero().to_string());
         let info = std::fs::read_to_string(info.join("fdinfo").join(number)).unwrap_or_default();
         // `lock: 1: FLOCK  ADVISORY  WRITE 12345 08:01:4711 0 EOF`, see proc_pid_fdinfo(5).
-        if info.lines().any(|line| line.starts_with("lock:") && line.contains("FLOCK")) {
+        let has_lock = |line: &str| line.starts_with("lock:") && line.contains("FLOCK");
+        if info.lines().any(|line| has_lock(line) || (!shows_locks && is_writable(line))) {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// Whether a line of a descriptor's information says that it is open for writing: `flags:	0100002`.
+fn is_writable(line: &str) -> bool {
+    let flags =
+        line.strip_prefix("flags:").and_then(|text| u32::from_str_radix(text.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & 3 != 0)
 }
 
 #[cfg(test)]
@@ -163,6 +182,16 @@ mod tests {
     use std::os::unix::process::CommandExt as _;
 
     use super::*;
+
+    #[test]
+    fn descriptors_for_writing_are_told_by_their_flags() {
+        assert!(is_writable("flags:\t0100002") && is_writable("flags:\t01"));
+        assert!(
+            !is_writable("flags:\t0100000") && !is_writable("pos:\t2") && !is_writable("flags:")
+        );
+        // Where the kernel keeps the locks itself it shows them.
+        assert!(shows_locks(Path::new("/proc/self/status")).unwrap());
+    }
 
     fn mode(path: &Path, mode: u32) {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();

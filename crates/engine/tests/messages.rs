@@ -18,6 +18,9 @@ const ASKS: &str = r#"
 {"ask":"reserve","reservation":{"name":"course","users":["ann"],"hosts":["h1"],"slots":2,"start":1,"end":2}}
 {"ask":"unreserve","name":"course"}
 {"ask":"reservations"}
+{"ask":"group","group":"/risk/daily","verb":{"add":{"limit":5}}}
+{"ask":"group","group":"/risk","verb":"delete"}
+{"ask":"groups"}
 {"ask":"hosts"}
 {"ask":"queues"}
 {"ask":"resources"}
@@ -46,6 +49,7 @@ const ANSWERS: &str = r#"
 {"answer":"queues","queues":[],"trouble":"no space"}
 {"answer":"resources","resources":[{"name":"licence","host":null,"total":2,"used":1}]}
 {"answer":"reservations","reservations":[]}
+{"answer":"groups","groups":[{"group":"/risk","limit":5,"used":2,"pending":3,"running":2,"suspended":0,"ended":1}]}
 {"answer":"history","attempts":[],"next":null}
 {"answer":"explained","explanation":{"never_ran":{"reasons":["held"]}},"used":null}
 {"answer":"ended","value":3}

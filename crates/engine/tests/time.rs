@@ -9,7 +9,7 @@ use forebay_base::Clock;
 use forebay_base::time::{StepClock, Timestamp};
 use forebay_engine::controller::{Controller, Input};
 use forebay_engine::protocol::{Answer, Ask, Order, Page, Report};
-use forebay_grid::config::{Config, Load};
+use forebay_grid::config::{Config, HostEngine, Load};
 use forebay_grid::event::{Joined, KillReason, Memory, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;
 use forebay_grid::spec::{JobSpec, Rerun};
@@ -236,6 +236,7 @@ fn a_clock_that_is_set_forward_ends_no_job_before_its_time() {
         host: "h1".parse().unwrap(),
         facts: Facts { cores: 1, memory_bytes: 1 << 30 },
         memory: Memory::Kept,
+        engine: HostEngine::Agent,
         runs: vec![RunReport { task, attempt, status }],
     });
     rig.controller.take(vec![Input::Joined { connection: 2, joined, outbox }]).unwrap();

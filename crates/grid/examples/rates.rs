@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use forebay_base::Clock;
 use forebay_base::time::SystemClock;
-use forebay_grid::config::Config;
+use forebay_grid::config::{Config, HostEngine};
 use forebay_grid::event::{Joined, Memory};
 use forebay_grid::hosts::Facts;
 use forebay_grid::spec::{Exit, JobSpec};
@@ -48,6 +48,7 @@ impl Bench {
                 host: format!("host{host}").parse().expect("a name"),
                 facts: Facts { cores, memory_bytes: 1 << 40 },
                 memory: Memory::Kept,
+                engine: HostEngine::Agent,
                 runs: Vec::new(),
             })));
         }

@@ -8,9 +8,10 @@ use uuid::Uuid;
 
 use crate::account::AttemptRecord;
 use crate::advance::AdvanceReservation;
-use crate::config::{Config, Load};
+use crate::config::{Config, HostEngine, Load};
 use crate::flow::FlowId;
 use crate::flow::event::{FlowEffect, FlowEvent};
+use crate::group::{GroupVerb, JobGroup};
 use crate::hosts::Facts;
 use crate::journal::{HostSwitch, Record};
 use crate::modify::Changes;
@@ -83,6 +84,15 @@ pub enum Event {
         by: UserName,
         /// Which.
         name: ReservationName,
+    },
+    /// A user changes a job group of his own.
+    Group {
+        /// Who.
+        by: UserName,
+        /// Which.
+        group: JobGroup,
+        /// How.
+        verb: GroupVerb,
     },
     /// Settings were read anew. They are as [`Config::read`] gave them.
     Configured(Box<Config>),
@@ -260,6 +270,9 @@ pub struct Joined {
     pub facts: Facts,
     /// Whether it remembers everything that it was told before.
     pub memory: Memory,
+    /// What runs its jobs.
+    #[serde(default, skip_serializing_if = "HostEngine::is_agent")]
+    pub engine: HostEngine,
     /// What it runs, and what ended there and was not yet taken note of.
     pub runs: Vec<RunReport>,
 }
@@ -426,6 +439,13 @@ pub enum Effect {
         host: HostName,
         /// How long.
         lease: Period,
+    },
+    /// The agent of the host may not join now.
+    Refuse {
+        /// Which host.
+        host: HostName,
+        /// Why.
+        reason: String,
     },
     /// Nothing was heard of the host for too long: end its connection, so that its agent joins anew.
     Disconnect {

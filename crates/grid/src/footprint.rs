@@ -85,5 +85,6 @@ fn own_bytes(spec: &JobSpec, condition: Option<&Condition<Target>>) -> u64 {
     spec.depends.iter().for_each(|depends| depends.0.each(&mut |_, _| named += 1));
     named += spec.resources.iter().count();
     let listed = named * NAMED_BYTES + conditions * CONDITION_BYTES;
-    (JOB_BYTES + text + words + ranges + listed) as u64
+    let group = spec.group.as_ref().map_or(0, |group| group.as_str().len());
+    (JOB_BYTES + text + words + ranges + listed + group) as u64
 }

@@ -11,6 +11,7 @@ use crate::fairshare::InUse;
 use crate::finished::Finished;
 use crate::flow::{FlowId, ScheduleId};
 use crate::footprint::Footprint;
+use crate::group::JobGroup;
 use crate::hosts::{Counts, HostNow, Reach};
 use crate::ledger::{Job, Ledger};
 use crate::parse::dependency::{Condition, Test};
@@ -110,6 +111,8 @@ pub(crate) struct Index {
     pub times: Times,
     /// What jobs on hosts hold of counted resources.
     pub used_resources: Counts,
+    /// Tasks of users on hosts by job group, those of groups in it included.
+    pub used_groups: FxHashMap<(UserId, JobGroup), u32>,
     /// Tasks that are suspended while other jobs have their slots.
     pub preempted: BTreeSet<TaskId>,
 }
@@ -427,6 +430,9 @@ impl Index {
     fn occupy(&mut self, task: TaskId, job: &Job, run: &Run) {
         self.hosts[run.host.0 as usize].occupy(task, job.queue, run);
         self.used_resources.add(run.held.as_deref());
+        for group in job.spec.group.iter().flat_map(JobGroup::and_above) {
+            *self.used_groups.entry((job.user, group)).or_default() += 1;
+        }
         let queue = &mut self.queues[job.queue.0 as usize];
         queue.used_slots += run.busy_slots();
         *queue.used_by_user.entry(job.user).or_insert(0) += run.busy_slots();
@@ -439,6 +445,15 @@ impl Index {
     fn vacate(&mut self, task: TaskId, job: &Job, run: &Run) {
         self.hosts[run.host.0 as usize].vacate(task, job.queue, run);
         self.used_resources.remove(run.held.as_deref());
+        for group in job.spec.group.iter().flat_map(JobGroup::and_above) {
+            let key = (job.user, group);
+            if let Some(used) = self.used_groups.get_mut(&key) {
+                *used -= 1;
+                if *used == 0 {
+                    self.used_groups.remove(&key);
+                }
+            }
+        }
         let queue = &mut self.queues[job.queue.0 as usize];
         queue.used_slots -= run.busy_slots();
         if let Some(used) = queue.used_by_user.get_mut(&job.user) {

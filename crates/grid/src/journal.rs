@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::advance::AdvanceReservation;
-use crate::config::Config;
+use crate::config::{Config, HostEngine};
 use crate::flow::event::FlowChange;
+use crate::group::JobGroup;
 use crate::modify::Set;
 use crate::parse::dependency::Condition;
 use crate::service::ServiceState;
@@ -95,6 +96,29 @@ pub enum Change {
     },
     /// A reservation was given up, or is over.
     Unreserved(ReservationName),
+    /// An agent joined that runs the jobs of its host in another way than before.
+    Engine {
+        /// Which host.
+        host: HostId,
+        /// What runs its jobs.
+        engine: HostEngine,
+    },
+    /// A user keeps a job group from now on, or gives it another limit.
+    Group {
+        /// Whose.
+        user: UserName,
+        /// Its path.
+        group: JobGroup,
+        /// The most tasks of it on hosts.
+        limit: Option<u32>,
+    },
+    /// A user keeps a job group no longer.
+    GroupDeleted {
+        /// Whose.
+        user: UserName,
+        /// Its path.
+        group: JobGroup,
+    },
 }
 
 /// A job that was changed.

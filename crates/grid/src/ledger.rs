@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::advance::AdvanceReservation;
-use crate::config::Config;
+use crate::config::{Config, HostEngine};
 use crate::depend::Tally;
 use crate::fairshare::Used;
 use crate::flow::ledger::Flows;
+use crate::group::JobGroup;
 use crate::journal::{Change, HostSwitch, Modified, Record, Submitted, Switch};
 use crate::keys::Keys;
 use crate::modify::Set;
@@ -139,6 +140,10 @@ pub struct Ledger {
     pub(crate) flows: Flows,
     keys: Keys,
     pub(crate) advance: BTreeMap<ReservationName, AdvanceReservation>,
+    /// Job groups that users keep, with their limits.
+    pub(crate) groups: BTreeMap<(UserId, JobGroup), Option<u32>>,
+    /// Of hosts whose jobs no agent runs.
+    engines: BTreeMap<HostId, HostEngine>,
 }
 
 impl Default for Ledger {
@@ -164,6 +169,8 @@ impl Default for Ledger {
             flows: Flows::default(),
             keys: Keys::default(),
             advance: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            engines: BTreeMap::new(),
         }
     }
 }
@@ -226,6 +233,20 @@ impl Ledger {
             Change::Unreserved(name) => {
                 self.advance.remove(name);
             }
+            Change::Group { user, group, limit } => {
+                let user = self.place_user(user);
+                self.groups.insert((user, group.clone()), *limit);
+            }
+            Change::GroupDeleted { user, group } => {
+                let user = self.place_user(user);
+                self.groups.remove(&(user, group.clone()));
+            }
+            Change::Engine { host, engine: HostEngine::Agent } => {
+                self.engines.remove(host);
+            }
+            Change::Engine { host, engine } => {
+                self.engines.insert(*host, *engine);
+            }
             Change::Told { job, ended } => {
                 let entry =
                     self.jobs.get_mut(job).ok_or_else(|| format!("there is no job {job}"))?;
@@ -244,10 +265,7 @@ impl Ledger {
             return Err(format!("job {job} was there before"));
         }
         self.jobs_ever = job.0;
-        let user = UserId(self.users.place(user));
-        if self.used.len() <= user.0 as usize {
-            self.used.resize(user.0 as usize + 1, Used::default());
-        }
+        let user = self.place_user(user);
         if let Some(key) = key {
             self.keys.add(at, user, *key, *job);
         }
@@ -275,6 +293,15 @@ impl Ledger {
         };
         self.jobs.insert(*job, job_entry);
         Ok(())
+    }
+
+    /// The number of a user, who may be new.
+    fn place_user(&mut self, user: &UserName) -> UserId {
+        let user = UserId(self.users.place(user));
+        if self.used.len() <= user.0 as usize {
+            self.used.resize(user.0 as usize + 1, Used::default());
+        }
+        user
     }
 
     fn modify(&mut self, modified: &Modified) -> Result<(), String> {
@@ -359,6 +386,11 @@ impl Ledger {
 
     pub(crate) fn host_switch(&self, host: HostId) -> HostSwitch {
         self.host_switches.get(&host).copied().unwrap_or_default()
+    }
+
+    /// What ran the jobs of a host when its agent last joined.
+    pub(crate) fn engine(&self, host: HostId) -> HostEngine {
+        self.engines.get(&host).copied().unwrap_or_default()
     }
 
     pub(crate) fn used(&self, user: UserId) -> Used {

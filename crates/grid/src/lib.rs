@@ -69,6 +69,7 @@ mod finished;
 pub mod flow;
 mod footprint;
 pub mod grid;
+pub mod group;
 pub mod hosts;
 mod index;
 pub mod journal;

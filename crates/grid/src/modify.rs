@@ -3,6 +3,7 @@
 use forebay_base::ByteSize;
 use serde::{Deserialize, Serialize};
 
+use crate::group::JobGroup;
 use crate::parse::dependency::Dependency;
 use crate::parse::hosts::HostList;
 use crate::parse::period::Period;
@@ -61,6 +62,7 @@ sparse! {
         pub project: Option<String>,
         pub rerun: Option<Rerun>,
         pub reservation: Option<Set<ReservationName>>,
+        pub group: Option<Set<JobGroup>>,
         /// How many elements of an array may be on hosts at once.
         pub running_max: Option<Set<u32>>,
         /// Takes the place of a priority.
@@ -106,7 +108,7 @@ impl Changes {
             ($($name:ident),*) => { $(if let Some(value) = &self.$name { spec.$name = value.value(); })* };
         }
         take!(name, slots, hosts, resources, sharing, priority, project, rerun);
-        set!(memory, depends, begin, deadline, time_limit, reservation);
+        set!(memory, depends, begin, deadline, time_limit, reservation, group);
         if let Some(queue) = &self.queue {
             spec.queue = Some(queue.clone());
         }

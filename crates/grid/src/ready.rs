@@ -1,7 +1,7 @@
 //! Who may go next: tasks that wait for nothing but a place, by queue, user and shape.
 //!
 //! A shape is what decides on which hosts a task fits: slots, memory, resources, whether it shares its host, host list,
-//! time limit, excluded hosts, its reservation and where its inputs lie.
+//! time limit, excluded hosts, its reservation, its job group and where its inputs lie.
 //! Tasks of one shape fit or fail together, so a round looks at each shape once and not at each task.
 //! An array is one entry, whatever its size.
 
@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use rustc_hash::FxHashMap;
 
+use crate::group::JobGroup;
 use crate::parse::hosts::HostList;
 use crate::parse::period::Period;
 use crate::parse::resources::Resources;
@@ -31,6 +32,8 @@ pub(crate) struct Shape {
     /// Whether it is an interactive job, which only agents can connect with its client, or a service, which only they watch.
     pub needs_agent: bool,
     pub reservation: Option<ReservationName>,
+    /// The job group, whose limit may let none of it start.
+    pub group: Option<JobGroup>,
     /// Hosts on which its inputs lie, each with how many, in the order of their names.
     pub near: Vec<(HostName, u32)>,
 }
@@ -49,6 +52,7 @@ impl Shape {
             io_heavy: spec.io_heavy,
             needs_agent: spec.interactive.is_some() || spec.service.is_some(),
             reservation: spec.reservation.clone(),
+            group: spec.group.clone(),
             near: spec.homes(),
         }
     }

@@ -94,6 +94,9 @@ impl Touched {
             | Change::Leased(_)
             | Change::Reserved(_)
             | Change::Unreserved(_)
+            | Change::Engine { .. }
+            | Change::Group { .. }
+            | Change::GroupDeleted { .. }
             | Change::Queue { .. }
             | Change::Host { .. } => {}
             Change::Submitted(submitted) => {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::OnNever;
 use crate::dialect::{COMMENT_BYTES_MAX, Dialect, OldOutput};
 use crate::environment::Environment;
+use crate::group::JobGroup;
 use crate::notify::Notify;
 use crate::parse::array::ArraySpec;
 use crate::parse::dependency::Dependency;
@@ -191,6 +192,8 @@ sparse! {
         pub reservation: Option<ReservationName>,
         /// Files that it reads, with the hosts on which they lie.
         pub inputs: Vec<Input>,
+        /// The job group of its user in which it is.
+        pub group: Option<JobGroup>,
     }
 }
 

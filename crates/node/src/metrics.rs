@@ -70,6 +70,11 @@ static GRANTS: Metric = Metric::gauge(
     &["node"],
     "Names and attributes of filesets of this node that another one may cache",
 );
+static DIRECTORIES: Metric = Metric::gauge(
+    "forebay_delegated_directories",
+    &["node"],
+    "Directories of filesets of this node that are delegated to another one",
+);
 static RECALLS: Metric = Metric::counter(
     "forebay_recalled_grants",
     &["node"],
@@ -88,6 +93,8 @@ pub struct Caching {
     pub answers: u64,
     /// Items that the other node may cache now.
     pub grants: u64,
+    /// Directories among them that are delegated to it.
+    pub directories: u64,
     /// Items that were recalled from it.
     pub recalls: u64,
     /// How often it did not answer in time.
@@ -113,6 +120,7 @@ pub static TABLE: Table = Table {
         &OPEN,
         &CACHED,
         &GRANTS,
+        &DIRECTORIES,
         &RECALLS,
         &EVICTIONS,
     ],
@@ -156,6 +164,7 @@ pub fn report(
         let node = name(*node);
         page.count(&CACHED, &[&node], caching.answers);
         page.set_whole(&GRANTS, &[&node], caching.grants);
+        page.set_whole(&DIRECTORIES, &[&node], caching.directories);
         page.count(&RECALLS, &[&node], caching.recalls);
         page.count(&EVICTIONS, &[&node], caching.evictions);
     }

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use crate::alerts::Alerts;
 use crate::feed::Feed;
 use crate::history::History;
+use crate::history::runs::Runs;
 use crate::problem::Problem;
 use crate::settings::Settings;
 use crate::token::{Sessions, Tokens};
@@ -34,6 +35,8 @@ pub struct App {
     pub feed: Arc<Feed>,
     /// Samples of the past.
     pub history: History,
+    /// What running jobs used over time.
+    pub runs: Runs,
     /// What is wrong.
     pub alerts: Alerts,
     /// The file system and the machine.

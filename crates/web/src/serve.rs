@@ -20,6 +20,7 @@ use crate::door;
 use crate::feed::Feed;
 use crate::history::History;
 use crate::history::collect::{Collector, Look};
+use crate::history::runs::Runs;
 use crate::http::{Bounds, Http, Reply, Request, Serve, read_tls};
 use crate::metrics::{self, Counts, Part};
 use crate::page;
@@ -140,6 +141,7 @@ fn open(
         sessions: Mutex::new(Sessions::default()),
         feed: Feed::start(home, settings.streams_max as usize)?,
         history: History::open(&folder.join("history"), settings.history)?,
+        runs: Runs::default(),
         alerts: Alerts::open(&folder.join("alerts.json"), &settings.alerts, &grid)?,
         watched,
         clock: Arc::new(SystemClock),

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use forebay_grid::vocabulary::Moment;
+
 /// The file system and the machine.
 pub trait Watched: Send + Sync {
     /// How the file system is doing; none if there is none, or its daemon does not answer.
@@ -10,6 +12,10 @@ pub trait Watched: Send + Sync {
     /// What the files hold, by fileset, user and age, as it was counted last. Counting takes long: it begins in the background when this is
     /// called and the latest count is old, and until it has ended for the first time there is none.
     fn space(&self) -> Option<Space>;
+
+    /// How the nodes of the cluster are of which this machine is one, as they were asked last; none on a machine that is not a node, and
+    /// until they have answered for the first time. They are asked in the background when this is called and the latest answer is old.
+    fn cluster(&self) -> Option<ClusterHealth>;
 
     /// What the advisor finds on this machine. It may take a second.
     fn findings(&self) -> Vec<Finding>;
@@ -32,6 +38,8 @@ pub struct Files {
     pub written_bytes: u64,
     /// Requests that have waited for over a second.
     pub waiting: usize,
+    /// Some of them, the oldest first.
+    pub waits: Vec<Waiting>,
     /// Seconds since the last commit that holds everything before it.
     pub commit_age_seconds: f64,
     /// Records that are not committed.
@@ -59,6 +67,43 @@ pub struct Disk {
     pub free_bytes: u64,
     /// What is wrong with it.
     pub fault: Option<String>,
+}
+
+/// A request that waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// For how long, in milliseconds.
+    pub age_ms: u64,
+    /// Its name.
+    pub operation: String,
+    /// The path of the file or directory, or the number of its inode.
+    pub file: String,
+    /// The process or node that made it.
+    pub made_by: String,
+    /// What it waits for.
+    pub reason: String,
+}
+
+/// How a cluster is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterHealth {
+    /// Why nothing is known of its nodes.
+    pub fault: Option<String>,
+    /// Its nodes, by name.
+    pub nodes: Vec<Node>,
+    /// When the certificate of its authority expires.
+    pub authority_expires: Option<Moment>,
+}
+
+/// A node of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Name.
+    pub name: String,
+    /// What it does not do, and why, if it is away: `does not run`.
+    pub away: Option<String>,
+    /// When its certificate expires.
+    pub certificate_expires: Moment,
 }
 
 /// A fileset.

@@ -57,6 +57,28 @@ pub(super) const CHECKS: &[Check] = &[
         look: journal,
     },
     Check {
+        code: "places/replaced-files",
+        title: "Files that replace others on ext4",
+        why: "ext4 writes a file back at once when it is truncated and written again, or renamed over another one (auto_da_alloc; ext4(5)). \
+              Scratch that could stay in the page cache then waits for the disk.",
+        look: replaced_files,
+    },
+    Check {
+        code: "places/discard",
+        title: "Discards at each removal",
+        why: "With the mount option discard of ext4 each commit of its journal waits for the discards of the files removed before it: \
+              analytics programs remove thousands of temporary files. fstrim(8) once a week does the same in one go.",
+        look: discard,
+    },
+    Check {
+        code: "places/xfs-geometry",
+        title: "How an XFS was made",
+        why: "Snapshots, clones and checkpoints share blocks only on an XFS with reflinks. Allocation groups are allocated from in parallel: \
+              mkfs.xfs makes one for each processor on flash today (concurrency; mkfs.xfs(8)), and earlier made four. On an array the \
+              layout should know its stripes.",
+        look: xfs_geometry,
+    },
+    Check {
         code: "places/write-barriers",
         title: "Write barriers",
         why: "Without them a power cut loses what fsync promised, unless every cache below has a battery.",
@@ -216,6 +238,95 @@ fn journal(host: &Host) -> Vec<Verdict> {
     })
 }
 
+fn replaced_files(host: &Host) -> Vec<Verdict> {
+    each(host, |place| {
+        if place.mount.file_system != "ext4" {
+            return None;
+        }
+        let at = place.mount.mountpoint.display();
+        Some(if has(place, "noauto_da_alloc") {
+            Verdict::Fine(format!("{at} is mounted with noauto_da_alloc"))
+        } else {
+            Verdict::advice(
+                format!("{at} is ext4, mounted with auto_da_alloc, its default"),
+                Fix::ByHand {
+                    advice: format!(
+                        "put scratch on XFS; if {at} holds nothing but scratch, mount it with noauto_da_alloc"
+                    ),
+                },
+            )
+        })
+    })
+}
+
+fn discard(host: &Host) -> Vec<Verdict> {
+    each(host, |place| {
+        let at = place.mount.mountpoint.display();
+        (place.mount.file_system == "ext4").then(|| {
+            if has(place, "discard") {
+                Verdict::advice(
+                    format!("{at} is mounted with discard"),
+                    Fix::Command {
+                        command: format!(
+                            "mount -o remount,nodiscard '{at}' && systemctl enable --now fstrim.timer   # and without discard in /etc/fstab"
+                        ),
+                    },
+                )
+            } else {
+                Verdict::Fine(format!("{at} is mounted without discard"))
+            }
+        })
+    })
+}
+
+/// From this size of an allocation group on, more of them would have been possible.
+const GROUP_LARGE_BYTES: u64 = 8 << 30;
+
+fn xfs_geometry(host: &Host) -> Vec<Verdict> {
+    let is_processor = |name: &String| {
+        name.strip_prefix("cpu").is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    let processors =
+        host.list("sys/devices/system/cpu").iter().filter(|it| is_processor(it)).count();
+    each(host, |place| {
+        let xfs = place.xfs?;
+        let at = place.mount.mountpoint.display();
+        let again = |how: &str| Fix::ByHand {
+            advice: format!("{how} when {at} is made anew: an XFS cannot be changed"),
+        };
+        if !xfs.has_reflinks {
+            return Some(Verdict::warning(
+                format!("{at} has no reflinks"),
+                again("use mkfs.xfs -m reflink=1, the default since xfsprogs 5.1,"),
+            ));
+        }
+        let group_bytes = place.total_bytes / u64::from(xfs.groups.max(1));
+        if (xfs.groups as usize) < processors
+            && group_bytes >= GROUP_LARGE_BYTES
+            && !xfs.has_stripes
+        {
+            return Some(Verdict::advice(
+                format!("{at} has {} allocation groups for {processors} processors", xfs.groups),
+                again(&format!("use mkfs.xfs -d agcount={processors}")),
+            ));
+        }
+        let array = host.disks().into_iter().find(|disk| {
+            let size =
+                |name: &str| host.number(&format!("sys/block/{disk}/queue/{name}")).unwrap_or(0);
+            size("optimal_io_size") > size("minimum_io_size") && size("minimum_io_size") > 4096
+        });
+        Some(match array.filter(|_| !xfs.has_stripes) {
+            Some(disk) => Verdict::advice(
+                format!("{at} does not know the stripes of {disk}"),
+                again("use mkfs.xfs -d su=SIZE,sw=NUMBER"),
+            ),
+            None => {
+                Verdict::Fine(format!("{at} has reflinks and {} allocation groups", xfs.groups))
+            }
+        })
+    })
+}
+
 fn barriers(host: &Host) -> Vec<Verdict> {
     each(host, |place| {
         (has(place, "nobarrier") || has(place, "barrier=0")).then(|| {
@@ -233,6 +344,7 @@ fn barriers(host: &Host) -> Vec<Verdict> {
 mod tests {
     use super::*;
     use crate::finding::Severity;
+    use crate::host::Xfs;
 
     fn on(kind: &str, options: &str) -> Host {
         let mut place =
@@ -277,6 +389,42 @@ mod tests {
             host.places[0].free_bytes = free;
             assert_eq!(severity(&space(&host)), expected, "{free}");
         }
+    }
+
+    #[test]
+    fn ext4_is_asked_for_discards_and_files_that_replace_others() {
+        assert_eq!(severity(&discard(&on("ext4", "rw,discard"))), Some(Severity::Advice));
+        assert_eq!(severity(&discard(&on("ext4", "rw"))), None);
+        assert_eq!(severity(&replaced_files(&on("ext4", "rw"))), Some(Severity::Advice));
+        assert_eq!(severity(&replaced_files(&on("ext4", "rw,noauto_da_alloc"))), None);
+        let xfs = on("xfs", "rw,discard");
+        assert!(discard(&xfs).is_empty() && replaced_files(&xfs).is_empty());
+    }
+
+    #[test]
+    fn an_xfs_without_reflinks_or_with_few_large_groups_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        for processor in 0..8 {
+            let path = folder.path().join(format!("sys/devices/system/cpu/cpu{processor}"));
+            std::fs::create_dir_all(path).unwrap();
+        }
+        std::fs::create_dir_all(folder.path().join("sys/devices/system/cpu/cpufreq")).unwrap();
+        let found = |xfs: Xfs, gib: u64| {
+            let mut host = Host::below(folder.path());
+            let mut place = on("xfs", "rw").places.remove(0);
+            (place.xfs, place.total_bytes) = (Some(xfs), gib << 30);
+            host.places.push(place);
+            xfs_geometry(&host)
+        };
+        let made = Xfs { has_reflinks: true, groups: 4, has_stripes: false };
+        let few = found(made, 1000);
+        assert_eq!(severity(&few), Some(Severity::Advice));
+        assert!(format!("{few:?}").contains("4 allocation groups for 8 processors"), "{few:?}");
+        assert_eq!(severity(&found(made, 20)), None);
+        assert_eq!(severity(&found(Xfs { groups: 8, ..made }, 1000)), None);
+        let old = Xfs { has_reflinks: false, ..made };
+        assert_eq!(severity(&found(old, 20)), Some(Severity::Warning));
+        assert!(xfs_geometry(&on("xfs", "rw")).is_empty(), "what cannot be seen is not guessed");
     }
 
     #[test]

@@ -7,20 +7,65 @@ use std::path::Path;
 use forebay_process::mounts::{self, Mount};
 use rustix::process::{Resource, getrlimit};
 
-use super::{Place, Told, Unreadable};
+use super::{Place, Told, Unreadable, Xfs};
 
 /// A directory with the mount that it lies on.
 pub(super) fn place(path: &Path, mounts: &[Mount]) -> Result<Place, Unreadable> {
     let unreadable = |source| Unreadable { path: path.to_owned(), source };
     let real = path.canonicalize().map_err(unreadable)?;
     let space = rustix::fs::statvfs(&real).map_err(|error| unreadable(error.into()))?;
+    let mount = mounts::of(mounts, &real, None).cloned().unwrap_or_default();
+    let xfs = (mount.file_system == "xfs").then(|| geometry(&real)).flatten();
     Ok(Place {
-        mount: mounts::of(mounts, &real, None).cloned().unwrap_or_default(),
+        mount,
+        xfs,
         path: real,
         total_bytes: space.f_blocks.saturating_mul(space.f_frsize),
         free_bytes: space.f_bavail.saturating_mul(space.f_frsize),
         inodes: space.f_files,
         free_inodes: space.f_ffree,
+    })
+}
+
+/// How an XFS was made: XFS_IOC_FSGEOMETRY_V4 of xfs/xfs_fs.h, which all kernels since 2.6 answer.
+fn geometry(path: &Path) -> Option<Xfs> {
+    /// `_IOR('X', 124, struct xfs_fsop_geom_v4)`.
+    const XFS_IOC_FSGEOMETRY_V4: libc::c_ulong = 0x8070_587c;
+    const REFLINK: u32 = 1 << 20;
+    #[repr(C)]
+    #[derive(Default)]
+    struct Geometry {
+        block_bytes: u32,
+        realtime_extent_blocks: u32,
+        group_blocks: u32,
+        groups: u32,
+        log_blocks: u32,
+        sector_bytes: u32,
+        inode_bytes: u32,
+        inodes_percent: u32,
+        blocks: u64,
+        realtime_blocks: u64,
+        realtime_extents: u64,
+        log_start: u64,
+        uuid: [u8; 16],
+        stripe_unit_blocks: u32,
+        stripe_width_blocks: u32,
+        version: i32,
+        flags: u32,
+        log_sector_bytes: u32,
+        realtime_sector_bytes: u32,
+        directory_block_bytes: u32,
+        log_stripe_unit_bytes: u32,
+    }
+    const { assert!(size_of::<Geometry>() == 112) };
+    let folder = std::fs::File::open(path).ok()?;
+    let mut found = Geometry::default();
+    // SAFETY: the kernel writes a structure of this layout and size through the pointer, which outlives the call.
+    let result = unsafe { libc::ioctl(folder.as_raw_fd(), XFS_IOC_FSGEOMETRY_V4, &raw mut found) };
+    (result == 0).then_some(Xfs {
+        has_reflinks: found.flags & REFLINK != 0,
+        groups: found.groups,
+        has_stripes: found.stripe_unit_blocks > 0,
     })
 }
 

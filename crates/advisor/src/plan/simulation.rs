@@ -54,8 +54,10 @@ impl Demand {
 /// One job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Job {
-    /// Node that it runs on, from 0.
-    pub node: u32,
+    /// Node that it runs on, from 0; none if it goes where most slots are free.
+    pub node: Option<u32>,
+    /// Slots that it takes.
+    pub slots: u32,
     /// When it is due, in seconds from the start.
     pub due_seconds: f64,
     /// What it needs.
@@ -161,7 +163,9 @@ fn check(jobs: &[Job], setup: &Setup) -> Result<(), PlanError> {
         let numbers =
             [job.due_seconds, processor_seconds, storage_bytes, background_bytes, other_seconds];
         let sound = numbers.iter().all(|number| number.is_finite() && *number >= 0.0);
-        if !sound || !(1.0..=1e6).contains(&threads) || job.node >= setup.nodes {
+        let fits = job.node.is_none_or(|node| node < setup.nodes)
+            && (1..=setup.concurrent).contains(&job.slots);
+        if !sound || !(1.0..=1e6).contains(&threads) || !fits {
             return refuse(format!("job {at} cannot be simulated: {job:?}"));
         }
     }
@@ -171,6 +175,7 @@ fn check(jobs: &[Job], setup: &Setup) -> Result<(), PlanError> {
 /// A job at work.
 struct Active {
     node: u32,
+    slots: u32,
     demand: Demand,
     /// What is left of it, 1 to 0.
     left: f64,
@@ -208,8 +213,8 @@ struct Run<'a> {
     now: f64,
     /// Jobs that are not due yet, the earliest first.
     coming: VecDeque<&'a Job>,
-    /// Jobs that wait for a slot, by node.
-    waiting: BTreeMap<u32, VecDeque<&'a Job>>,
+    /// Jobs that wait for a slot, by node; those that may go anywhere are together.
+    waiting: BTreeMap<Option<u32>, VecDeque<&'a Job>>,
     slots_used: Vec<u32>,
     /// Jobs at work, by machine.
     active: Vec<Vec<Active>>,
@@ -271,16 +276,21 @@ impl<'a> Run<'a> {
         }
         let (slots, setup, now) = (&mut self.slots_used, self.setup, self.now);
         for (node, queue) in &mut self.waiting {
-            let used = &mut slots[*node as usize];
-            while *used < setup.concurrent
-                && let Some(job) = queue.pop_front()
-            {
-                *used += 1;
+            while let Some(job) = queue.front() {
+                let emptiest = || (0..setup.nodes).min_by_key(|node| slots[*node as usize]);
+                let Some(node) = node.or_else(emptiest) else { break };
+                let used = &mut slots[node as usize];
+                if *used + job.slots > setup.concurrent {
+                    break;
+                }
+                *used += job.slots;
                 self.prediction.slot_wait_seconds += now - job.due_seconds;
                 self.prediction.processor_seconds += job.demand.processor_seconds;
                 self.prediction.storage_bytes += job.demand.moved_bytes();
-                let active = Active { node: *node, demand: job.demand, left: 1.0, rate: 0.0 };
+                let (slots, demand) = (job.slots, job.demand);
+                let active = Active { node, slots, demand, left: 1.0, rate: 0.0 };
                 self.active[(node / setup.nodes_per_machine) as usize].push(active);
+                queue.pop_front();
             }
         }
         self.waiting.retain(|_, queue| !queue.is_empty());
@@ -344,7 +354,7 @@ impl<'a> Run<'a> {
             jobs.retain_mut(|job| {
                 job.left -= if job.rate.is_finite() { job.rate * seconds } else { 1.0 };
                 let over = job.left <= DONE;
-                slots[job.node as usize] -= u32::from(over);
+                slots[job.node as usize] -= if over { job.slots } else { 0 };
                 !over
             });
         }

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
 use forebay_engine::protocol::{Ask, Order, Report};
+use forebay_grid::config::HostEngine;
 use forebay_grid::event::{Joined, Memory};
 use forebay_grid::hosts::Facts;
 use forebay_grid::spec::{Exit, Usage};
@@ -30,6 +31,7 @@ impl StandIn {
             host: NAME.parse().map_err(anyhow::Error::msg)?,
             facts: Facts { cores: slots, memory_bytes: 1 << 40 },
             memory: Memory::Kept,
+            engine: HostEngine::Agent,
             runs: Vec::new(),
         });
         let (reading, mut out) = (stream.try_clone()?, BufWriter::new(stream.try_clone()?));

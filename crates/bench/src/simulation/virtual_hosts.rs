@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
-use forebay_grid::config::{Config, Load};
+use forebay_grid::config::{Config, HostEngine, Load};
 use forebay_grid::event::{Joined, Memory};
 use forebay_grid::hosts::Facts;
 use forebay_grid::spec::{Exit, JobSpec};
@@ -144,6 +144,7 @@ impl VirtualHosts {
                 host: self.hosts[host].clone(),
                 facts: Facts { cores: self.slots, memory_bytes: 256 << 30 },
                 memory: Memory::Kept,
+                engine: HostEngine::Agent,
                 runs: Vec::new(),
             };
             self.send(Event::HostJoined(Box::new(joined)))?;

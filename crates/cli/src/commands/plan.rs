@@ -1,6 +1,7 @@
 //! `forebay plan`.
 
 mod accuracy;
+mod history;
 mod page;
 mod recorded;
 mod simulate;
@@ -11,20 +12,27 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_advisor::plan::{
-    CHECKLIST, Layout, Line, Part, Plan, Site, TEMPLATE, TEMPLATE_HEAD, plan, published, shown,
+    CHECKLIST, Layout, Line, Part, Plan, Site, TEMPLATE, TEMPLATE_HEAD, Users, plan, published,
+    shown,
 };
+use forebay_grid::parse::period::Period;
+use forebay_study::chart::unit::span;
 use forebay_study::record::Record;
 use forebay_study::report;
 use forebay_study::summary::Summary;
 
 use self::accuracy::Accuracy;
+use self::history::{Busiest, History};
+use crate::commands::grid::home_of;
 use crate::output::{Table, put_json, put_text};
 
 /// Size a grid: cores, nodes, MB/s, devices, network and memory for a site.
 ///
 /// FILE describes the users of the site and what they read. The plan shows each number with its formula and the formula's
 /// source, then several ways to build the storage, how the plan depends on its inputs, and what to settle before buying. With
-/// --record it uses the MB/s per core that a workload sustained on your own hardware, instead of the usual demand.
+/// --record it uses the MB/s per core that a workload sustained on your own hardware, instead of the usual demand. With --history it
+/// uses the busiest hour of a grid: its jobs at once in place of the description's, shared among the users as described, and what
+/// they read and wrote.
 #[derive(clap::Args)]
 #[command(
     name = "plan",
@@ -35,10 +43,12 @@ use crate::output::{Table, put_json, put_text};
   forebay plan site.toml
   forebay plan site.toml --rate 150              MB/s for each core
   forebay plan site.toml --record results/       as fast as this study was (forebay bench run)
+  forebay plan site.toml --history /srv/forebay  as busy as this grid was
   forebay plan site.toml --out plan.html         a page with charts
   forebay plan site.toml --out plan.html --verified plan-verify-20260307-101500/
   forebay plan --studies                         the plan beside the published studies
   forebay plan simulate results/ --machines 1,2,4      the jobs of a study on more machines
+  forebay plan simulate --history /srv/forebay         the jobs that a grid has finished
   forebay plan verify /mnt/forebay/data                how far such predictions are off here"
 )]
 pub struct PlanCommand {
@@ -53,6 +63,12 @@ pub struct PlanCommand {
     /// Result of a study: use the MB/s that its jobs sustained per physical core.
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
+    /// Plan for the busiest hour of the grid in ROOT, or in FOREBAY_GRID if ROOT is omitted, from its finished jobs.
+    #[arg(long, value_name = "ROOT", num_args = 0..=1, conflicts_with_all = ["record", "rate", "template", "studies"])]
+    history: Option<Option<PathBuf>>,
+    /// With --history: only jobs that ended within this time, such as '30 d'.
+    #[arg(long, value_name = "TIME", requires = "history", value_parser = |text: &str| text.parse::<Period>())]
+    since: Option<Period>,
     /// Result of `forebay plan verify`: show beside the plan how far predictions were off on that hardware.
     #[arg(long, value_name = "DIR")]
     verified: Option<PathBuf>,
@@ -84,6 +100,25 @@ struct Measured {
     mb_s_per_core: f64,
     cpu_per_real: Option<f64>,
     cores: u32,
+}
+
+/// What a grid did in its busiest hour.
+#[derive(serde::Serialize)]
+struct OfGrid {
+    /// Its folder.
+    grid: PathBuf,
+    /// Its finished jobs that are known.
+    jobs: usize,
+    #[serde(flatten)]
+    busiest: Busiest,
+}
+
+/// What a plan rests on besides its description.
+#[derive(Clone, Copy, Default)]
+struct Evidence<'a> {
+    measured: Option<&'a Measured>,
+    busiest: Option<&'a OfGrid>,
+    verified: Option<&'a Verified>,
 }
 
 /// How far predictions were off, by an earlier `forebay plan verify`.
@@ -138,21 +173,78 @@ impl PlanCommand {
             }
             site.mb_s_per_core = rate;
         }
+        let busiest = self.busiest()?;
+        if let Some(busiest) = &busiest {
+            busiest.apply(&mut site);
+        }
         let plan = plan(&site);
         let verified = self.verified.as_deref().map(Verified::read).transpose()?;
+        let evidence = Evidence {
+            measured: measured.as_ref(),
+            busiest: busiest.as_ref(),
+            verified: verified.as_ref(),
+        };
         if let Some(out) = &self.out {
-            report::save(out, &page::plan_page(&plan, measured.as_ref(), verified.as_ref()))?;
+            report::save(out, &page::plan_page(&plan, &evidence))?;
         }
         if self.json {
             let mut value = serde_json::to_value(&plan)?;
             value["measured"] = serde_json::to_value(&measured)?;
+            value["history"] = serde_json::to_value(&busiest)?;
             value["verified"] = serde_json::to_value(&verified)?;
             value["checklist"] = serde_json::to_value(CHECKLIST)?;
             put_json(&value)?;
         } else {
-            put_text(&text(&plan, measured.as_ref(), verified.as_ref()))?;
+            put_text(&text(&plan, &evidence))?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl PlanCommand {
+    /// The busiest hour of a grid, if one was named.
+    fn busiest(&self) -> Result<Option<OfGrid>> {
+        let Some(root) = &self.history else { return Ok(None) };
+        let home = home_of(root.clone())?;
+        let history = History::read(&home, self.since)?;
+        let grid = home.folder().parent().unwrap_or(home.folder()).to_owned();
+        Ok(Some(OfGrid { grid, jobs: history.len(), busiest: history.busiest() }))
+    }
+}
+
+impl OfGrid {
+    /// Has a description say as many jobs at once, and as many bytes.
+    fn apply(&self, site: &mut Site) {
+        let described: f64 = site.users.iter().map(Users::jobs_at_once).sum();
+        let Busiest { jobs_at_once, mb_s, .. } = self.busiest;
+        if described > 0.0 && jobs_at_once > 0.0 {
+            for users in &mut site.users {
+                users.number *= jobs_at_once / described;
+            }
+            site.mb_s_per_core = mb_s * site.jobs_per_core / jobs_at_once;
+        }
+    }
+
+    /// A line for people.
+    fn line(&self) -> String {
+        let Busiest { seconds, jobs_at_once, mb_s } = self.busiest;
+        format!(
+            "Busiest {} of {} finished jobs: {} at once, {} MB/s ({})",
+            span(seconds),
+            self.jobs,
+            shown(jobs_at_once),
+            shown(mb_s),
+            self.grid.display()
+        )
+    }
+}
+
+impl Evidence<'_> {
+    /// A line for each thing that is known.
+    fn lines(&self) -> Vec<String> {
+        let measured = self.measured.iter().map(|found| page::measured_line(found));
+        let busiest = self.busiest.iter().map(|found| found.line());
+        measured.chain(busiest).chain(self.verified.iter().map(|found| found.line())).collect()
     }
 }
 
@@ -183,13 +275,10 @@ fn measure(folder: &Path) -> Result<Measured> {
     })
 }
 
-fn text(plan: &Plan, measured: Option<&Measured>, verified: Option<&Verified>) -> String {
+fn text(plan: &Plan, evidence: &Evidence<'_>) -> String {
     let mut text = format!("Plan for {}\n", plan.site.name);
-    if let Some(found) = measured {
-        text += &format!("{}\n", page::measured_line(found));
-    }
-    if let Some(found) = verified {
-        text += &format!("{}\n", found.line());
+    for line in evidence.lines() {
+        text += &format!("{line}\n");
     }
     text += &format!("\n{}", numbers(&plan.lines));
     text += &format!("\nStorage\n{}", layouts(plan));
@@ -289,7 +378,8 @@ mod tests {
         let found = measure(&folder).unwrap();
         assert!(found.mb_s_per_core > 1.0 && found.cores > 0);
         let site = Site::read("s", TEMPLATE).unwrap();
-        let shown = text(&plan(&site), Some(&found), None);
+        let evidence = Evidence { measured: Some(&found), ..Evidence::default() };
+        let shown = text(&plan(&site), &evidence);
         assert!(
             shown.contains(&format!(
                 "{} MB/s sustained for each",

@@ -282,6 +282,7 @@ fn render_sessions(sessions: &[SessionCounters]) -> String {
         "FILES OPEN",
         "CACHED HERE",
         "GRANTS",
+        "DIRECTORIES",
         "RECALLS",
         "EVICTIONS",
     ]);
@@ -298,6 +299,7 @@ fn render_sessions(sessions: &[SessionCounters]) -> String {
             session.open_files.to_string(),
             session.cached.to_string(),
             session.grants.to_string(),
+            session.directories.to_string(),
             session.recalls.to_string(),
             session.evictions.to_string(),
         ]);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use forebay_base::Clock as _;
+use forebay_base::Usage;
 use forebay_base::time::SystemClock;
 use forebay_engine::home::GridHome;
 use forebay_engine::protocol::client::Client;
@@ -26,7 +27,8 @@ use crate::output::{Table, bytes, put, put_json_line};
 /// Shows operations and bytes per second, latencies by fileset and operation, the users and jobs behind them, requests that
 /// have waited for over a second, and running jobs. TIME is the total time of all operations in each second: 2.0 means that
 /// two were in progress on average. Reads on the direct path and everything in bound native filesets never reach the
-/// daemon and are not shown; the processor time of jobs is.
+/// daemon, so the first lists lack them. The list of jobs has the processor time of each, and the bytes that its processes read
+/// and wrote by system calls in any file system.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay top
@@ -111,6 +113,10 @@ struct Job {
     /// Processors in use; none before two measurements.
     processors: Option<f64>,
     peak_memory_bytes: Option<u64>,
+    /// Bytes that it read from any file system by system calls, in a second; none if its host does not say.
+    read_bytes_per_second: Option<f64>,
+    /// Those that it wrote.
+    written_bytes_per_second: Option<f64>,
 }
 
 /// Where to look.
@@ -288,6 +294,14 @@ fn running(job: &JobView, before: &Look) -> Job {
         (passed > 0.0).then(|| ((now.cpu_seconds() - then.cpu_seconds()) / passed).max(0.0))
     });
     let since_start = || job.usage.and_then(|usage| usage.cpu_per_real());
+    let bytes_of = |of: fn(&Usage) -> Option<u64>| {
+        let (now, then) = (job.usage?, earlier.unwrap_or_default());
+        let (passed, count) = match now.real_seconds - then.real_seconds {
+            passed if passed > 0.0 => (passed, of(&now)?.saturating_sub(of(&then).unwrap_or(0))),
+            _ => (now.real_seconds, of(&now)?),
+        };
+        (passed > 0.0).then(|| rate(count, passed))
+    };
     Job {
         job: job.id.clone(),
         user: job.user.to_string(),
@@ -296,6 +310,8 @@ fn running(job: &JobView, before: &Look) -> Job {
         // Hosts say what jobs use every few seconds: between, what was so since the start.
         processors: processors.or_else(since_start),
         peak_memory_bytes: job.usage.and_then(|usage| usage.peak_memory_bytes),
+        read_bytes_per_second: bytes_of(|usage| usage.read_bytes),
+        written_bytes_per_second: bytes_of(|usage| usage.written_bytes),
     }
 }
 
@@ -341,7 +357,19 @@ fn causes(report: &Report, lines: usize) -> Option<String> {
 }
 
 fn jobs(report: &Report, lines: usize) -> Option<String> {
-    let mut table = Table::new(&["JOB", "USER", "QUEUE", "HOST", "PROCESSORS", "PEAK MEMORY"]);
+    let mut table = Table::new(&[
+        "JOB",
+        "USER",
+        "QUEUE",
+        "HOST",
+        "PROCESSORS",
+        "PEAK MEMORY",
+        "READ/s",
+        "WRITTEN/s",
+    ]);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "for people")]
+    let shown =
+        |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |it| bytes(it.round() as u64));
     for job in report.jobs.iter().take(lines) {
         table.row(vec![
             job.job.clone(),
@@ -350,6 +378,8 @@ fn jobs(report: &Report, lines: usize) -> Option<String> {
             job.host.clone(),
             job.processors.map_or_else(|| "-".to_owned(), |used| format!("{used:.2}")),
             job.peak_memory_bytes.map_or_else(|| "-".to_owned(), bytes),
+            shown(job.read_bytes_per_second),
+            shown(job.written_bytes_per_second),
         ]);
     }
     (!report.jobs.is_empty()).then(|| table.render())

@@ -18,12 +18,14 @@ use crate::control::{self, Answer, Ask};
 use crate::home::Home;
 use crate::mounts;
 use crate::output::{Table, put_json};
+use crate::waits::shown;
 
 /// List requests that have waited for a long time, and what they wait for.
 ///
 /// Shows for each request its age, operation, file, the process that made it, and the reason. In a cluster it asks all nodes:
 /// a request that one node sends to another is listed for both, for the first as waiting for an answer, for the second
-/// with its own reason. Exit codes: 0 listed (even if nothing waits), 2 no daemon answered.
+/// with its own reason. A change that has to wait until another node gives back what it caches (recall), or reports
+/// what it did in a directory that is delegated to it, names that node. Exit codes: 0 listed (even if nothing waits), 2 no daemon answered.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay waiters
@@ -154,12 +156,20 @@ fn waits_of(view: &ClusterView) -> Vec<FoundWait> {
     let names = view.fileset_names();
     let mut waits = Vec::new();
     for (node, files) in view.files() {
-        waits.extend(files.waits.iter().map(|wait| FoundWait {
-            on: Some(view.node_name(node)),
-            fileset: names.get(&wait.ino.fileset()).cloned(),
-            from: wait.client.map(|client| view.node_name(client)),
-            waits_for_name: wait.waits_for.map(|other| view.node_name(other)),
-            wait: wait.clone(),
+        waits.extend(files.waits.iter().map(|wait| {
+            let mut wait = wait.clone();
+            let waits_for_name = wait.waits_for.map(|other| {
+                let name = view.node_name(other);
+                wait.reason = wait.reason.replace(&shown(other), &name);
+                name
+            });
+            FoundWait {
+                on: Some(view.node_name(node)),
+                fileset: names.get(&wait.ino.fileset()).cloned(),
+                from: wait.client.map(|client| view.node_name(client)),
+                waits_for_name,
+                wait,
+            }
         }));
     }
     waits
@@ -223,26 +233,26 @@ fn table(waits: &[&FoundWait]) -> String {
             Some(fileset) => format!("inode {} of {fileset}", wait.ino),
             None => format!("inode {}", wait.ino),
         });
-        let made_by = match (&wait.process, &found.from) {
-            (Some((number, command)), _) if !command.is_empty() => format!("{command} ({number})"),
-            (Some((number, _)), _) => format!("process {number}"),
-            (None, Some(node)) => format!("node {node}"),
-            (None, None) => "-".to_owned(),
-        };
-        let reason = match &found.waits_for_name {
-            Some(node) => format!("an answer from {node}"),
-            None => wait.reason.clone(),
-        };
         table.row(shown(vec![
             span(wait.age_ms),
             found.on.clone().unwrap_or_default(),
             wait.operation.clone(),
             file,
-            made_by,
-            reason,
+            made_by(wait, found.from.as_deref()),
+            wait.reason.clone(),
         ]));
     }
     table.render()
+}
+
+/// Who made a request, which may be another node of this name.
+pub fn made_by(wait: &Wait, node: Option<&str>) -> String {
+    match (&wait.process, node) {
+        (Some((number, command)), _) if !command.is_empty() => format!("{command} ({number})"),
+        (Some((number, _)), _) => format!("process {number}"),
+        (None, Some(node)) => format!("node {node}"),
+        (None, None) => "-".to_owned(),
+    }
 }
 
 /// What has waited for a second and longer, for `forebay cluster status`: without paths, as those take the owners' time.

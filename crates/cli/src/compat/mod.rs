@@ -5,6 +5,7 @@
 //! print, so that tools and scripts written for that system work as they are. docs/compat.md says what is understood.
 
 mod columns;
+mod input;
 pub mod lsf;
 mod row;
 mod signal;
@@ -61,8 +62,16 @@ pub fn has_other_lines(script: &str) -> bool {
 pub fn of_other_lines(script: &str, client: &mut Client) -> Result<JobSpec> {
     match (slurm::sbatch::has_options(script), lsf::bsub::has_options(script)) {
         (true, true) => anyhow::bail!("the script has both #SBATCH and #BSUB lines: keep one kind"),
-        (_, true) => lsf::bsub::job(&lsf::bsub::options_of(script)?),
-        (_, false) => slurm::spec::job(&slurm::sbatch::options_of(script)?, client),
+        (_, true) => {
+            let given = lsf::bsub::options_of(script)?;
+            lsf::bsub::refuse_input(&given)?;
+            lsf::bsub::job(&given)
+        }
+        (_, false) => {
+            let given = slurm::sbatch::options_of(script)?;
+            slurm::spec::refuse_input(&given)?;
+            slurm::spec::job(&given, client)
+        }
     }
 }
 

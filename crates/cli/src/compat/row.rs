@@ -26,6 +26,8 @@ pub struct Row {
     pub asked: Asked,
     /// Its job, and its element here.
     pub target: Target,
+    /// Why it waits, where that was asked.
+    pub reasons: Vec<String>,
 }
 
 impl Row {
@@ -36,7 +38,7 @@ impl Row {
     pub fn of(mut view: JobView) -> Result<Row> {
         let target = view.id.parse::<Target>().map_err(anyhow::Error::msg)?;
         let asked = view.asked.take().context("the controller is a different version")?;
-        Ok(Row { view, asked: *asked, target })
+        Ok(Row { view, asked: *asked, target, reasons: Vec::new() })
     }
 
     /// What its indices are higher than its user wrote them.
@@ -84,7 +86,7 @@ impl Row {
         let row = |index| {
             let target = Target { index: Some(index), ..self.target };
             let view = JobView { tasks: 1, id: target.to_string(), ..self.view.clone() };
-            Row { view, asked: self.asked.clone(), target }
+            Row { view, asked: self.asked.clone(), target, reasons: self.reasons.clone() }
         };
         indices.map(row).collect()
     }

@@ -80,6 +80,12 @@ impl Cache {
         self.held.contains_key(item)
     }
 
+    /// The grant of an item; number 0 for what this client has changed by itself, and of which the owner does not know yet.
+    #[must_use]
+    pub fn granted(&self, item: &Item) -> Option<GrantNumber> {
+        self.held.get(item).copied()
+    }
+
     /// The timeout to give to the kernel together with an item now; zero: the kernel is to ask each time. Compare the clock
     /// once more after the kernel has it, and invalidate if it was too late.
     #[must_use]

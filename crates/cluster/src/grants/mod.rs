@@ -23,7 +23,7 @@
 //! - **Own changes.** A client stops using its own grants on what it changes when it sends the change.
 //! - **Delegations.** A directory is delegated ([`Item::Directory`]) to one client at a time. The owner recalls that before anybody else
 //!   learns of the directory, or changes it. The client reports what it has done there before it acknowledges, and nothing else of
-//!   the directory is kept without a grant of its own from then on.
+//!   the directory is kept without a grant of its own from then on ([`reports`]).
 //! - **Quiet and contended.** While a client has a file open for writing, no other client is granted its attributes: every read
 //!   there asks for time and size first. The open for writing waits for the recalls.
 //! - **Ping-pong.** An item whose grants are recalled is not granted again for `cool_down_min`, twice as long each time that
@@ -37,6 +37,7 @@ use serde::{Deserialize, Serialize};
 
 pub mod client;
 pub mod owner;
+pub mod reports;
 #[cfg(test)]
 mod tests;
 
@@ -65,4 +66,15 @@ pub enum Item {
     Entry(Ino, Box<[u8]>),
     /// A directory that is delegated to the client: nobody else is told of it.
     Directory(Ino),
+}
+
+impl Item {
+    /// The directory that is delegated with it.
+    #[must_use]
+    pub fn directory(&self) -> Option<Ino> {
+        match self {
+            Item::Directory(ino) => Some(*ino),
+            Item::Attributes(_) | Item::Entry(..) => None,
+        }
+    }
 }

@@ -184,6 +184,15 @@ impl Grants {
         self.items.get(item).is_some_and(|granted| granted.is_with_others(client))
     }
 
+    /// Whether a client has a grant of an item, or has not acknowledged that it was recalled.
+    #[must_use]
+    pub fn has(&self, client: ClientId, item: &Item) -> bool {
+        self.items.get(item).is_some_and(|granted| {
+            granted.holders.contains_key(&client)
+                || granted.recalls.values().any(|recalled| *recalled == client)
+        })
+    }
+
     /// Directories that are delegated.
     #[must_use]
     pub fn directories(&self) -> Vec<Item> {
@@ -215,11 +224,21 @@ impl Grants {
         self.settling = self.abandoned;
     }
 
-    /// Clients that a change waits for, each with the time since its oldest recall.
-    pub fn waits(&self, now: Moment) -> impl Iterator<Item = (ClientId, Duration)> {
-        let oldest = |client: &Client| client.recalls.values().map(|recall| recall.since).min();
-        let clients = self.clients.iter();
-        clients.filter_map(move |(id, client)| Some((*id, now.since(oldest(client)?))))
+    /// A client that a change waits for, and a directory that is taken back from it.
+    #[must_use]
+    pub fn awaits(&self, change: ChangeNumber) -> Option<(ClientId, Option<Ino>)> {
+        let number = self.changes.get(&change)?.recalls.first()?;
+        let of = |(id, client): (&ClientId, &Client)| {
+            Some((*id, client.recalls.get(number)?.items.iter().find_map(Item::directory)))
+        };
+        self.clients.iter().find_map(of)
+    }
+
+    /// How many directories are delegated to a client.
+    #[must_use]
+    pub fn directories_of(&self, client: ClientId) -> usize {
+        let directories = self.items.range(Item::Directory(Ino(0))..);
+        directories.filter(|(_, granted)| granted.holders.contains_key(&client)).count()
     }
 
     /// Whether this client is vouched for: not if a recall has waited for so long that it may have to be evicted.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use forebay_base::{ClientId, Epoch, FilesetId, NodeId};
 use rand::Rng as _;
 
-use super::files::{Body, Kept, Object, Op, Reply, Verb, is_name, item};
+use super::files::{Body, DIRECTORIES, Kept, Object, Op, Reply, Verb, is_directory, is_name, item};
+use super::here::Delegated;
 use super::machine::{Context, Later, Machine};
 use super::serving::{Origin, Request};
 use crate::grants::client::{Effect, Ticket};
@@ -17,7 +18,9 @@ use crate::time::Moment;
 /// What a node caches of a fileset from one server, in its daemon and its kernel.
 #[derive(Debug, Default)]
 pub struct Cached {
-    cache: Cache,
+    pub cache: Cache,
+    /// Directories that are delegated to this node, and what it has done there.
+    pub delegated: Delegated,
     values: BTreeMap<Item, Option<u64>>,
     pub kernel: BTreeMap<Item, Kept>,
     /// Calls that are under way: the kernel cannot invalidate before they are answered.
@@ -25,7 +28,7 @@ pub struct Cached {
     /// Invalidations that wait for calls.
     waiting: Vec<(BTreeSet<Call>, RecallNumber)>,
     invalidating: BTreeMap<RecallNumber, Vec<Item>>,
-    recalls: BTreeMap<RecallNumber, Operation>,
+    pub recalls: BTreeMap<RecallNumber, Operation>,
 }
 
 /// How an operation of a program ended.
@@ -33,6 +36,8 @@ pub struct Cached {
 pub enum Finish {
     Read(Option<u64>),
     Done,
+    /// It was done by the node itself, in a directory that is delegated to it.
+    Here,
     Not,
     /// It was certainly not carried out.
     Nothing,
@@ -52,13 +57,22 @@ pub struct Asking {
     served_here: bool,
 }
 
+impl Asking {
+    /// Whether nobody was asked yet.
+    pub fn waits(&self) -> bool {
+        self.under_way.is_none() && !self.served_here
+    }
+}
+
 /// A program: does one operation after another.
 #[derive(Debug, Default)]
 pub struct Program {
     pub asking: Option<Asking>,
     /// What it wrote and did not sync.
-    dirty: Option<(FilesetId, Object, u64, Epoch)>,
+    pub dirty: Option<(FilesetId, Object, u64, Epoch)>,
     open: Option<(FilesetId, Object)>,
+    /// The directory in which it works.
+    directory: Option<(FilesetId, Object)>,
     /// Operations that it starts by itself are over.
     pub stopped: bool,
 }
@@ -68,6 +82,7 @@ pub struct Program {
 pub struct Load {
     pub filesets: u16,
     pub objects: u8,
+    pub directories: u8,
     pub think_millis: u64,
 }
 
@@ -83,7 +98,14 @@ impl Machine {
     pub fn draw(&mut self, program: usize, load: Load, number: u64, ctx: &mut Context) -> Asking {
         let state = &mut self.programs[program];
         let mut fileset = FilesetId(ctx.random.random_range(0..load.filesets));
-        let mut object = ctx.random.random_range(0..load.objects);
+        let mut object = ctx.random.random_range(0..load.objects + load.directories);
+        if object >= load.objects {
+            object = DIRECTORIES + (object - load.objects);
+        }
+        if let Some(of) = state.directory.filter(|_| ctx.random.random_range(0..10) < 8) {
+            (fileset, object) = of;
+        }
+        state.directory = is_directory(object).then_some((fileset, object));
         let drawn = ctx.random.random_range(0..100);
         let verb = if let Some((of, file)) = state.open
             && drawn < 60
@@ -97,6 +119,12 @@ impl Machine {
             Verb::Sync(epoch)
         } else if drawn < 55 {
             Verb::Read
+        } else if is_directory(object) {
+            match drawn {
+                ..70 => Verb::Create,
+                70..85 => Verb::Write,
+                _ => Verb::Remove,
+            }
         } else if is_name(object) {
             if drawn < 80 { Verb::Create } else { Verb::Remove }
         } else if drawn < 92 || state.open.is_some() {
@@ -131,11 +159,14 @@ impl Machine {
         kept.find(|kept| now < kept.until).map(|kept| kept.value)
     }
 
-    /// Whether the kernel would answer with what it keeps of an item.
+    /// Whether the kernel would answer with what it keeps of an item, or the daemon with what is delegated to it.
     pub fn keeps(&self, fileset: FilesetId, item: &Item, now: Moment) -> bool {
-        let caches = self.caches.iter().filter(|((of, _), _)| *of == fileset);
-        let mut kept = caches.filter_map(|(_, cached)| cached.kernel.get(item));
-        kept.any(|kept| now < kept.until)
+        let mut caches = self.caches.iter().filter(|((of, _), _)| *of == fileset);
+        caches.any(|(_, cached)| {
+            let is_delegated =
+                matches!(item, Item::Directory(_)) && cached.cache.may_use(item, now);
+            is_delegated || cached.kernel.get(item).is_some_and(|kept| now < kept.until)
+        })
     }
 
     fn attempt(&mut self, program: usize, asking: Asking, ctx: &mut Context) {
@@ -150,8 +181,17 @@ impl Machine {
         if asking.give_up.is_some_and(|give_up| ctx.now >= give_up) {
             return self.finish(program, Finish::Nothing, ctx);
         }
-        let owner = self.node.view().owners.get(&asking.fileset).and_then(|record| record.owner);
-        match owner {
+        let record = self.node.view().owners.get(&asking.fileset);
+        let owner = record.and_then(|record| Some((record.owner?, record.epoch)));
+        if let Some((owner, epoch)) = owner
+            && let Some(finish) = self.do_here(&asking, (owner, epoch), ctx)
+        {
+            return self.finish_here(program, epoch, finish, ctx);
+        }
+        if self.must_report_first(asking.fileset, ctx) {
+            return self.again(program, ctx);
+        }
+        match owner.map(|(owner, _)| owner) {
             Some(owner) if owner == self.me => {
                 if let Some(asking) = &mut self.programs[program].asking {
                     asking.served_here = true;
@@ -166,14 +206,14 @@ impl Machine {
         }
     }
 
-    fn again(&mut self, program: usize, ctx: &mut Context) {
+    pub fn again(&mut self, program: usize, ctx: &mut Context) {
         let pause = ctx.millis(20, 300);
         ctx.after(pause, Later::Program(program));
     }
 
     /// What the daemon has cached; the kernel gets it again.
     fn cached(&mut self, asking: &Asking, ctx: &mut Context) -> Option<Option<u64>> {
-        if asking.op.verb != Verb::Read {
+        if asking.op.verb != Verb::Read || is_directory(asking.op.object) {
             return None;
         }
         let item = item(asking.op.object);
@@ -212,7 +252,7 @@ impl Machine {
         } else {
             cached.cache.begin()
         };
-        if op.verb.locks() {
+        if op.verb.locks() && !is_directory(op.object) {
             cached.under_way.push((call, op.object));
         }
         if let Some(asking) = &mut self.programs[program].asking {
@@ -240,6 +280,7 @@ impl Machine {
 
     /// A call of a program is over.
     pub fn answered(&mut self, call: Call, result: &Result<Body, Failure>, ctx: &mut Context) {
+        self.report_over(call, result, ctx);
         let Some((program, server)) = self.asked.remove(&call) else { return };
         let Some(asking) = self.programs[program].asking else { return };
         let Some((_, _, ticket)) = asking.under_way else { return };
@@ -255,6 +296,12 @@ impl Machine {
         } else {
             cached.cache.answered(ticket, grants)
         };
+        if let Ok(Body::Reply(Reply::Done(epoch, Some(_)))) = result
+            && !used.is_empty()
+        {
+            self.delegated((asking.fileset, server), op, *epoch);
+        }
+        let cached = self.caches.entry((asking.fileset, server)).or_default();
         if let Ok(Body::Reply(Reply::Value(value, _))) = result
             && !used.is_empty()
         {
@@ -337,8 +384,14 @@ impl Machine {
         for item in &items {
             cached.values.remove(item);
         }
-        cached.recalls.insert(recall, operation);
+        let returns = items.iter().any(|item| matches!(item, Item::Directory(_)));
         let effects = cached.cache.recall(recall, items);
+        if returns {
+            self.return_directories((fileset, server), recall, operation, ctx);
+        } else {
+            cached.recalls.insert(recall, operation);
+        }
+        let cached = self.caches.entry((fileset, server)).or_default();
         for effect in &effects {
             if let Effect::Invalidate { recall, items } = effect {
                 let calls = cached.blocking(items, self.kernel_locks);
@@ -354,7 +407,7 @@ impl Machine {
         self.acknowledge(fileset, server, &effects, ctx);
     }
 
-    fn acknowledge(
+    pub fn acknowledge(
         &mut self,
         fileset: FilesetId,
         server: NodeId,
@@ -364,6 +417,7 @@ impl Machine {
         for effect in effects {
             if let Effect::Acknowledge(recall) = effect
                 && let Some(cached) = self.caches.get_mut(&(fileset, server))
+                && !cached.delegated.waits(*recall)
                 && let Some(operation) = cached.recalls.remove(recall)
             {
                 let answered = client::Event::Answered(operation, Body::Acknowledge);
@@ -423,6 +477,7 @@ impl Machine {
                 cached.recalls.clear();
             }
         }
+        self.lose_delegated(server);
         let pause = ctx.millis(0, 30);
         ctx.after(pause, Later::Cleared(server));
     }

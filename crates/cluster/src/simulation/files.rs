@@ -1,4 +1,7 @@
 //! The abstract file system above: objects of one value each, that are made, written, read, removed and synced.
+//!
+//! A directory is such an object, too: its value stands for all its names. It is delegated to the client that has made it, which changes
+//! it by itself from then on and reports that later.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +10,18 @@ use forebay_base::{Epoch, Ino};
 use crate::grants::{GrantNumber, Item, RecallNumber};
 use crate::time::Moment;
 
-/// An object of a fileset. Even ones are names (made and removed), odd ones files (written).
+/// An object of a fileset. Even ones are names (made and removed), odd ones files (written), and those from [`DIRECTORIES`] on
+/// directories, which are delegated.
 pub type Object = u8;
+
+/// The first directory.
+pub const DIRECTORIES: Object = 100;
 
 /// What a client may be granted of an object.
 pub fn item(object: Object) -> Item {
-    if is_name(object) {
+    if is_directory(object) {
+        Item::Directory(Ino(u64::from(object)))
+    } else if is_name(object) {
         Item::Entry(Ino::ROOT, Box::new([object]))
     } else {
         Item::Attributes(Ino(u64::from(object)))
@@ -20,7 +29,11 @@ pub fn item(object: Object) -> Item {
 }
 
 pub fn is_name(object: Object) -> bool {
-    object.is_multiple_of(2)
+    object.is_multiple_of(2) && !is_directory(object)
+}
+
+pub fn is_directory(object: Object) -> bool {
+    object >= DIRECTORIES
 }
 
 /// An operation of a program. Its number is the value that it writes.
@@ -82,6 +95,10 @@ pub enum Body {
     /// The client's kernel has forgotten an item.
     Return(forebay_base::FilesetId, Item, GrantNumber),
     Acknowledge,
+    /// What the client has done by itself in directories that were delegated to it in this epoch, in order and numbered.
+    Report(forebay_base::FilesetId, Epoch, Vec<(u64, Op)>),
+    /// It is carried out; or not, because what was delegated is void.
+    Reported(bool),
 }
 
 /// One object at its owner or in the store: its value, and the operations that made it so.

@@ -7,8 +7,9 @@ use forebay_base::{ClientId, Epoch, FilesetId, NodeId};
 use rand::Rng as _;
 
 use super::asking::{Cached, Program};
+use super::delegating::Report;
 use super::etcd;
-use super::files::{Body, Op};
+use super::files::{Body, Object, Op};
 use super::plan::Pace;
 use super::serving::{Origin, Part, Request};
 use super::{Random, store};
@@ -41,7 +42,11 @@ pub enum Out {
         op: Op,
         done: bool,
         again: bool,
+        /// Its node has done it already, in a directory that was delegated to it.
+        reported: bool,
     },
+    /// For the checks: a client is gone to which a directory was delegated, which has this value now.
+    Undelegated(FilesetId, Object, Option<u64>),
     /// For the checks: a sync is acknowledged.
     Synced(FilesetId, Op),
     /// For the checks: a client did not acknowledge in time.
@@ -63,6 +68,10 @@ pub enum Later {
     Cleared(NodeId),
     /// A thread comes to a request that waits since its arrival.
     Serve(u64),
+    /// A thread comes to a report.
+    CarryReport(FilesetId, Report),
+    /// What was done in delegated directories is to be reported.
+    Report(FilesetId, NodeId),
     /// A thread comes to grants that were given back.
     Returned(FilesetId, ClientId, session::Operation, Item, GrantNumber),
     /// A thread comes to a recall.
@@ -121,6 +130,8 @@ pub struct Machine {
     pub recalls: BTreeMap<session::Call, (FilesetId, ClientId, RecallNumber)>,
     /// Calls of programs: which, and to whom.
     pub asked: BTreeMap<session::Call, (usize, NodeId)>,
+    /// Reports under way.
+    pub reports: BTreeMap<session::Call, (FilesetId, NodeId)>,
     /// Requests that no thread has come to.
     pub arrived: BTreeMap<u64, (FilesetId, Request)>,
     /// Members that were there once: when they go, their clients are dropped.
@@ -146,6 +157,7 @@ impl Machine {
             changes: 0,
             recalls: BTreeMap::new(),
             asked: BTreeMap::new(),
+            reports: BTreeMap::new(),
             arrived: BTreeMap::new(),
             members: BTreeSet::new(),
             watched: Revision(0),
@@ -186,6 +198,8 @@ impl Machine {
                     self.serve(fileset, request, ctx);
                 }
             }
+            Later::CarryReport(fileset, report) => self.report_arrived(fileset, report, ctx),
+            Later::Report(fileset, server) => self.report_due((fileset, server), ctx),
             Later::Recall(fileset, server, operation, recall, items) => {
                 self.recall(fileset, server, operation, recall, items, ctx);
             }
@@ -313,7 +327,14 @@ impl Machine {
                         let later = Later::Returned(fileset, client, operation, item, number);
                         return ctx.after(pause, later);
                     }
-                    Body::Reply(_) | Body::Recall(..) | Body::Acknowledge => return,
+                    Body::Report(fileset, epoch, changes) => {
+                        let pause = ctx.thread();
+                        let report = Report { client, operation, epoch, changes };
+                        return ctx.after(pause, Later::CarryReport(fileset, report));
+                    }
+                    Body::Reply(_) | Body::Recall(..) | Body::Acknowledge | Body::Reported(_) => {
+                        return;
+                    }
                 };
                 let origin = Origin::Remote(client, operation);
                 let request = Request { origin, not_after, op, since: ctx.now };

@@ -4,8 +4,10 @@
 
 mod asking;
 mod clock;
+mod delegating;
 mod etcd;
 mod files;
+mod here;
 mod history;
 mod machine;
 mod network;

@@ -94,6 +94,7 @@ impl Plan {
         let load = Load {
             filesets: random.random_range(1..=3),
             objects: random.random_range(2..=5),
+            directories: directories(seed),
             think_millis: if nodes > 5 { 1000 } else { random.random_range(60..=500) },
         };
         let calm = Duration::from_secs(random.random_range(40..=80));
@@ -143,6 +144,14 @@ impl Plan {
             clocks_stop: random.random_range(0..20) == 0,
         }
     }
+}
+
+/// How many directories each fileset has, by a chance of its own. Runs of small seeds are known from when there were none.
+fn directories(seed: u64) -> u8 {
+    if seed < 1000 {
+        return 0;
+    }
+    Random::seed_from_u64(seed ^ 0x6469_7273).random_range(0..=2)
 }
 
 /// One node loses etcd again and again for about as long as its lease lasts.

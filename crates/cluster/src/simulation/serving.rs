@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use forebay_base::{ClientId, Epoch, FilesetId};
 
-use super::files::{Body, Op, Reply, States, Verb, item};
+use super::delegating::Reports;
+use super::files::{Body, Op, Reply, States, Verb, is_directory, item};
 use super::machine::{Context, Later, Machine, Out};
 use super::store;
 use crate::fault::{self, Fault};
@@ -55,18 +56,19 @@ enum Stage {
 /// A fileset that this node owns.
 #[derive(Debug)]
 pub struct Part {
-    epoch: Epoch,
+    pub epoch: Epoch,
     /// Until when the gate stays closed, because an earlier life's grants may be in use.
     closed_until: Option<Moment>,
     stage: Stage,
-    memory: States,
-    grants: Grants,
+    pub memory: States,
+    pub grants: Grants,
+    pub reports: Reports,
     /// Requests that wait at the gate.
     queue: VecDeque<Request>,
     /// Changes that wait for recalls.
     pending: BTreeMap<ChangeNumber, Request>,
     open: Vec<(ClientId, u8)>,
-    generation: u64,
+    pub generation: u64,
     committed: u64,
     committing: Option<u64>,
     syncs: Vec<(u64, Request)>,
@@ -104,6 +106,7 @@ impl Machine {
                     stage: Stage::Opening,
                     memory: States::new(),
                     grants: Grants::new(self.settings, epoch),
+                    reports: Reports::default(),
                     queue: VecDeque::new(),
                     pending: BTreeMap::new(),
                     open: Vec::new(),
@@ -143,6 +146,9 @@ impl Machine {
         }
         for (_, request) in part.syncs {
             self.reply(request, Reply::Stale, ctx);
+        }
+        for report in part.reports.take_waiting() {
+            self.answer_report(&report, false, ctx);
         }
         if superseded {
             let change = self.next_change();
@@ -242,9 +248,11 @@ impl Machine {
         if !open || !answers || part.closed_until.is_some() {
             return;
         }
+        self.carry_reports(fileset, ctx);
+        let Some(part) = self.parts.get_mut(&fileset) else { return };
         let (stage, mut kept) = (part.stage, VecDeque::new());
         for request in std::mem::take(&mut part.queue) {
-            let is_read = request.op.verb == Verb::Read;
+            let is_read = request.op.verb == Verb::Read && !is_directory(request.op.object);
             if stage != Stage::Open && !is_read {
                 kept.push_back(request);
                 continue;
@@ -271,8 +279,12 @@ impl Machine {
         };
         let (client, object) = (request.client(), request.op.object);
         let request = Request { since: ctx.now, ..request };
+        // Whoever has a directory reports first what was done there.
+        let takes_back = is_directory(object)
+            && part.grants.others_have(client, &item(object))
+            && !fault::is(Fault::DelegatedToldToOthers);
         match request.op.verb {
-            Verb::Read => {
+            Verb::Read if !takes_back => {
                 let waits = fault::is(Fault::ReadsWaitForChanges)
                     && part.pending.values().any(|it| it.op.object == object);
                 if waits {
@@ -285,7 +297,7 @@ impl Machine {
                 self.carry_out(fileset, effects, ctx);
                 self.reply(request, Reply::Value(value, grant), ctx);
             }
-            Verb::Write | Verb::Create | Verb::Remove => {
+            Verb::Read | Verb::Write | Verb::Create | Verb::Remove => {
                 let items = vec![item(object)];
                 let change = self.next_change();
                 self.part(fileset).pending.insert(change, request);
@@ -299,7 +311,7 @@ impl Machine {
             }
             Verb::WriteOpen => {
                 if part.open.contains(&(client, object)) {
-                    self.apply(fileset, request, ctx);
+                    self.apply(fileset, None, request, ctx);
                 } else {
                     self.reply(request, Reply::Not, ctx);
                 }
@@ -349,12 +361,22 @@ impl Machine {
     }
 
     /// A change takes effect.
-    fn apply(&mut self, fileset: FilesetId, request: Request, ctx: &mut Context) {
+    fn apply(
+        &mut self,
+        fileset: FilesetId,
+        change: Option<ChangeNumber>,
+        request: Request,
+        ctx: &mut Context,
+    ) {
         let part = self.parts.get_mut(&fileset).expect("the caller has looked");
         let (client, object) = (request.client(), request.op.object);
         let epoch = part.epoch;
         ctx.out.push(Out::Answers(fileset, epoch));
         let state = part.memory.entry(object).or_default();
+        if request.op.verb == Verb::Read {
+            let value = state.value;
+            return self.reply(request, Reply::Value(value, None), ctx);
+        }
         let again = state.lineage.contains(&request.op.number);
         let done = request.op.verb == Verb::Open || state.change(request.op);
         if done && request.op.verb != Verb::Open {
@@ -363,9 +385,31 @@ impl Machine {
         if request.op.verb == Verb::Open {
             part.open.push((client, object));
         }
-        ctx.out.push(Out::Applied { fileset, op: request.op, done, again: again && done });
-        let reply = if done { Reply::Done(epoch, None) } else { Reply::Not };
+        let (op, again) = (request.op, again && done);
+        ctx.out.push(Out::Applied { fileset, op, done, again, reported: false });
+        let is_made = done && is_directory(object) && request.op.verb == Verb::Create;
+        let grant = if is_made { self.delegate(fileset, change, &request, ctx) } else { None };
+        let reply = if done { Reply::Done(epoch, grant) } else { Reply::Not };
         self.reply(request, reply, ctx);
+    }
+
+    /// A directory was made by a client: it is delegated to it, if nobody else asks for it now.
+    fn delegate(
+        &mut self,
+        fileset: FilesetId,
+        change: Option<ChangeNumber>,
+        request: &Request,
+        ctx: &mut Context,
+    ) -> Option<grants::GrantNumber> {
+        let (client, directory) = (request.client(), item(request.op.object));
+        let part = self.parts.get_mut(&fileset)?;
+        if client == ClientId::LOCAL || part.stage != Stage::Open {
+            return None;
+        }
+        let mut effects = Vec::new();
+        let granted = part.grants.applied_by(change?, (client, &directory), ctx.now, &mut effects);
+        self.carry_out(fileset, effects, ctx);
+        granted.map(|(number, _)| number)
     }
 
     fn reply(&mut self, request: Request, reply: Reply, ctx: &mut Context) {
@@ -428,7 +472,7 @@ impl Machine {
         if self.is_late(&request, ctx.now) {
             self.refuse(request, ctx);
         } else if answers {
-            self.apply(fileset, request, ctx);
+            self.apply(fileset, Some(change), request, ctx);
             return self.granting(fileset, Event::Applied(change), ctx);
         } else {
             self.part(fileset).queue.push_back(request);
@@ -473,6 +517,7 @@ impl Machine {
         self.arrived.retain(|_, (_, request)| request.client() != client);
         for fileset in self.parts.keys().copied().collect::<Vec<_>>() {
             let part = self.part(fileset);
+            part.reports.ended(client);
             part.queue.retain(|request| request.client() != client);
             part.syncs.retain(|(_, request)| request.client() != client);
             let pending = part.pending.iter().filter(|(_, request)| request.client() == client);
@@ -492,6 +537,7 @@ impl Machine {
         self.leaving.retain(|(_, grants)| !grants.is_settled());
         for fileset in self.parts.keys().copied().collect::<Vec<_>>() {
             self.part(fileset).open.retain(|(it, _)| *it != client);
+            self.end_delegations(fileset, client, ctx);
             self.granting(fileset, Event::Dropped(client), ctx);
         }
     }
@@ -535,8 +581,8 @@ impl Part {
         now: Moment,
     ) -> (Option<grants::GrantNumber>, Vec<Effect>) {
         let mut effects = Vec::new();
-        // The owner's own programs ask each time.
-        if client == ClientId::LOCAL {
+        // The owner's own programs ask each time, and a directory is delegated to whoever makes it.
+        if client == ClientId::LOCAL || is_directory(object) {
             return (None, effects);
         }
         (self.grants.grant(client, &item(object), now, &mut effects), effects)

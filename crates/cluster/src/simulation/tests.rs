@@ -45,7 +45,7 @@ fn many_machines_keep_their_promises_whatever_goes_wrong() {
         .map_or(500, |text| text.parse().expect("FOREBAY_SIMULATIONS is a number"));
     let first = seed::pick();
     println!("seeds {first} to {}", first + runs - 1);
-    let (mut steps, mut takeovers, mut synced, mut kept) = (0, 0, 0, 0);
+    let (mut steps, mut takeovers, mut synced, mut kept, mut reports) = (0, 0, 0, 0, 0);
     for seed in first..first + runs {
         let plan = Plan::of(seed);
         let (result, world) = run(&plan);
@@ -56,11 +56,14 @@ fn many_machines_keep_their_promises_whatever_goes_wrong() {
         takeovers += world.witness.takeovers;
         synced += world.witness.synced;
         kept += world.witness.kept_reads;
+        reports += world.witness.reports;
     }
-    println!("{steps} steps, {takeovers} opens, {synced} syncs, {kept} reads from caches");
+    println!(
+        "{steps} steps, {takeovers} opens, {synced} syncs, {kept} reads from caches, {reports} changes reported"
+    );
     if runs >= 100 {
         // A world in which nothing happens proves nothing.
-        assert!(takeovers > runs && synced > runs && kept > runs);
+        assert!(takeovers > runs && synced > runs && kept > runs && reports > runs);
     }
 }
 
@@ -80,7 +83,7 @@ fn a_run_repeats_exactly() {
 }
 
 /// Every fault, with a seed that finds it.
-const FAULTS: [(Fault, u64); 24] = [
+const FAULTS: [(Fault, u64); 29] = [
     (Fault::LeaseFromAnswer, 452),
     (Fault::AnswersUnchecked, 1),
     (Fault::TakeoverWithoutCompare, 246),
@@ -88,8 +91,8 @@ const FAULTS: [(Fault, u64); 24] = [
     (Fault::SupersededGoesOn, 13),
     (Fault::HandoverWithoutRecall, 12),
     (Fault::NoWaitAfterRestart, 64),
-    (Fault::NoKeptResults, 33),
-    (Fault::ResultsDroppedEarly, 33),
+    (Fault::NoKeptResults, 59_025_975),
+    (Fault::ResultsDroppedEarly, 59_025_975),
     (Fault::ExpiryIgnored, 5),
     (Fault::AcknowledgedEarly, 1),
     (Fault::CrossedRecallIgnored, 3),
@@ -103,8 +106,13 @@ const FAULTS: [(Fault, u64); 24] = [
     (Fault::VouchAfterLoss, 474),
     (Fault::GateWithoutClock, 17),
     (Fault::KernelAlone, 42),
-    (Fault::ReadsWaitForChanges, 212),
+    (Fault::ReadsWaitForChanges, 20_873_917),
     (Fault::GateNotLookedAtAgain, 17),
+    (Fault::ReportCarriedOutAgain, 20_873_116),
+    (Fault::LostChangesKept, 20_873_202),
+    (Fault::ReturnedUnreported, 20_873_055),
+    (Fault::DelegatedToldToOthers, 20_873_046),
+    (Fault::AskedBeforeReport, 20_873_045),
 ];
 
 /// Whether the seed notices the fault.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use forebay_base::{ClientId, Epoch, FilesetId, NodeId};
 
-use super::asking::Finish;
-use super::files::{Object, Op, State, States, Verb};
+use super::asking::{Finish, Load};
+use super::files::{DIRECTORIES, Object, Op, State, States, Verb};
 use super::history::{Done, Span, is_linearizable};
 use crate::ownership::Change;
 
@@ -41,6 +41,7 @@ pub struct Witness {
     pub takeovers: u64,
     pub synced: u64,
     pub kept_reads: u64,
+    pub reports: u64,
 }
 
 impl Witness {
@@ -58,6 +59,7 @@ impl Witness {
             takeovers: 0,
             synced: 0,
             kept_reads: 0,
+            reports: 0,
         }
     }
 
@@ -112,7 +114,12 @@ impl Witness {
             Finish::Nothing if changes && applied != 0 => {
                 self.wrong(format!("{op:?} was refused and carried out {applied} times"));
             }
-            Finish::Read(_) | Finish::Done | Finish::Not | Finish::Nothing | Finish::Unknown => {}
+            Finish::Read(_)
+            | Finish::Done
+            | Finish::Here
+            | Finish::Not
+            | Finish::Nothing
+            | Finish::Unknown => {}
         }
     }
 
@@ -142,14 +149,15 @@ impl Witness {
         fileset: FilesetId,
         epoch: Epoch,
         states: &States,
-        objects: Object,
+        load: Load,
         now: Duration,
     ) {
         self.takeovers += 1;
         let newest = self.opened.entry(fileset).or_default();
         *newest = (*newest).max(epoch);
         let begin = self.begun.get(&(fileset, epoch)).copied().unwrap_or_default();
-        for object in 0..objects {
+        let directories = DIRECTORIES..DIRECTORIES + load.directories;
+        for object in (0..load.objects).chain(directories) {
             let found = states.get(&object).and_then(|state| state.value);
             let span = Span { begin, end: now, done: Done::Reset(found) };
             self.resets.entry((fileset, object)).or_default().push(span);
@@ -200,6 +208,53 @@ impl Witness {
                 "{op:?} of fileset {fileset} took effect while nodes {holders:?} may use what they cached"
             ));
         }
+    }
+
+    /// What a node has done by itself was reported to the owner, which has carried it out.
+    pub fn reported(
+        &mut self,
+        fileset: FilesetId,
+        op: Op,
+        done: bool,
+        again: bool,
+        holders: &[NodeId],
+    ) {
+        self.reports += 1;
+        let Some(index) = self.numbered.get(&op.number).copied() else { return };
+        let record = &mut self.records[index];
+        record.applied += usize::from(done);
+        let is_own = matches!(record.end, Some((_, Finish::Here)));
+        if again || record.applied > 1 {
+            self.wrong(format!("{op:?} of fileset {fileset} was reported and carried out again"));
+        }
+        if self.store_only {
+            return;
+        }
+        if !done {
+            self.wrong(format!(
+                "{op:?} of fileset {fileset} was done in a delegated directory, and cannot be carried out"
+            ));
+        }
+        if !is_own {
+            self.wrong(format!("{op:?} of fileset {fileset} was reported, and nobody has done it"));
+        }
+        if !holders.is_empty() {
+            self.wrong(format!(
+                "{op:?} of fileset {fileset} was reported while it is delegated to nodes {holders:?} as well"
+            ));
+        }
+    }
+
+    /// A client is gone to which a directory was delegated: what it did not report is lost.
+    pub fn undelegated(
+        &mut self,
+        fileset: FilesetId,
+        object: Object,
+        value: Option<u64>,
+        now: Duration,
+    ) {
+        let span = Span { begin: now, end: now, done: Done::Reset(value) };
+        self.resets.entry((fileset, object)).or_default().push(span);
     }
 
     pub fn synced(&mut self, fileset: FilesetId, op: Op, state: Option<&State>) {
@@ -267,10 +322,12 @@ impl Record {
         };
         let (end, done) = match (self.op.verb, finish) {
             (Verb::Read, Finish::Read(value)) => (end, Done::Read(value)),
-            (Verb::Write | Verb::WriteOpen, Finish::Done) => (end, Done::Write(number)),
-            (Verb::Create, Finish::Done) => (end, Done::Create(number, true)),
+            (Verb::Write | Verb::WriteOpen, Finish::Done | Finish::Here) => {
+                (end, Done::Write(number))
+            }
+            (Verb::Create, Finish::Done | Finish::Here) => (end, Done::Create(number, true)),
             (Verb::Create, Finish::Not) => (end, Done::Create(number, false)),
-            (Verb::Remove, Finish::Done) => (end, Done::Remove(true)),
+            (Verb::Remove, Finish::Done | Finish::Here) => (end, Done::Remove(true)),
             (Verb::Remove, Finish::Not) => (end, Done::Remove(false)),
             // What was never carried out need not be put in order.
             _ if self.applied == 0 => return None,

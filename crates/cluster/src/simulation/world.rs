@@ -463,15 +463,22 @@ impl World {
             Out::Later(pause, later) => self.input(self.now + pause, from, Input::Later(later)),
             Out::Opened(fileset, epoch) => {
                 let states = &self.stores[&fileset].states;
-                self.witness.opened(fileset, epoch, states, self.plan.load.objects, self.now);
+                self.witness.opened(fileset, epoch, states, self.plan.load, self.now);
             }
             Out::Answers(fileset, epoch) => {
                 let owner = self.etcd.owners.get(&(fileset, epoch)).copied();
                 self.witness.answers(fileset, epoch, from, owner);
             }
-            Out::Applied { fileset, op, done, again } => {
+            Out::Applied { fileset, op, done, again, reported } => {
                 let holders = self.holders(fileset, op);
-                self.witness.applied(fileset, op, done, again, &holders);
+                if reported {
+                    self.witness.reported(fileset, op, done, again, &holders);
+                } else {
+                    self.witness.applied(fileset, op, done, again, &holders);
+                }
+            }
+            Out::Undelegated(fileset, object, value) => {
+                self.witness.undelegated(fileset, object, value, self.now);
             }
             Out::Synced(fileset, op) => {
                 let state = self.stores[&fileset].states.get(&op.object);
@@ -523,7 +530,11 @@ impl World {
             return;
         }
         self.witness.end(from, program, finish, self.now);
-        let think = self.plan.load.think_millis;
+        let think = match finish {
+            // Several changes are reported together.
+            super::asking::Finish::Here => 10,
+            _ => self.plan.load.think_millis,
+        };
         let think = self.random.random_range(0..=think * 2);
         self.at(self.now + Duration::from_millis(think), Event::Program(from, program));
     }

@@ -1,6 +1,7 @@
 //! Several nodes: how machines become a cluster, one namespace on all of them, and what happens when one fails.
 
 mod cached;
+mod delegated;
 mod disks;
 mod doctor;
 mod etcd;

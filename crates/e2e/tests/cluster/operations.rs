@@ -160,6 +160,26 @@ fn waiters_name_the_operation_the_file_the_program_and_the_reason() {
 }
 
 #[test]
+fn a_change_that_waits_for_a_recall_names_the_node_that_caches_the_file() {
+    let cluster = Cluster::start(2);
+    move_to(&cluster, "data", "n0");
+    let path = data(&cluster, 0).join("cached");
+    fs::write(&path, b"x").expect("writes");
+    fs::metadata(data(&cluster, 1).join("cached")).expect("node 1 caches the attributes");
+    cluster.signal(1, Signal::STOP);
+    let changing = start("chmod", &["600", &path.display().to_string()]);
+    // The list takes until the frozen node has been given up, and shows what waited when it was asked for.
+    std::thread::sleep(Duration::from_millis(1500));
+    let all = waits(&cluster, 0, "0.5");
+    let found = all.iter().find(|wait| wait["operation"] == "setattr");
+    let found = found.unwrap_or_else(|| panic!("the change is listed: {all:?}"));
+    assert_eq!((&found["on"], &found["waits_for_name"]), (&"n0".into(), &"n1".into()));
+    assert_says(found["reason"].as_str().expect("a reason"), &["n1, which", "(recall)"]);
+    cluster.signal(1, Signal::CONT);
+    drop(changing);
+}
+
+#[test]
 fn stat_counts_what_each_other_node_asks() {
     let cluster = Cluster::start(2);
     move_to(&cluster, "data", "n0");

@@ -237,3 +237,59 @@ fn a_queue_has_a_log_of_each_step_and_each_job_written_beside_its_output() {
     let _ = site.sh(&format!("{forebay} submit --wait -q timed -o /dev/null -- true"));
     assert!(!std::path::Path::new("/dev/null.fullstimer").exists());
 }
+
+#[test]
+fn what_a_running_job_reads_and_writes_is_known_while_it_runs() {
+    let grid = Fixture::start();
+    let file = "\"$WORK/file\"";
+    let script =
+        format!("head -c 3000000 /dev/zero >{file}; cat {file} >/dev/null; sleep 600 & wait");
+    let job = grid.submit(&[], &script);
+    let known = |name: &str| {
+        let found = json(&grid, &["jobs", &job]);
+        found[0]["usage"][name].as_u64().unwrap_or(0)
+    };
+    wait_until("its host says what it read and wrote", LIMIT, || {
+        known("read_bytes") >= 6_000_000 && known("written_bytes") >= 6_000_000
+    });
+    let top = json(&grid, &["top", "--once", "--interval", "0.1"]);
+    assert!(number(&top["jobs"][0]["read_bytes_per_second"]) >= 0.0, "{top}");
+    let long = grid.forebay(&["jobs", "-l", &job], &[]).output();
+    assert!(long.contains("written"), "{long}");
+    grid.forebay(&["kill", &job], &[]).succeeds();
+}
+
+#[test]
+fn finished_jobs_are_simulated_on_more_machines() {
+    let grid = Fixture::start();
+    // Each takes all slots of the host.
+    for _ in 0..5 {
+        grid.submit(&["-n", "4"], "sleep 0.5");
+    }
+    wait_until("they have ended", LIMIT, || {
+        json(&grid, &["jobs"]).as_array().is_some_and(Vec::is_empty)
+    });
+    let found = json(&grid, &["plan", "simulate", "--history", "--machines", "1,5"]);
+    assert_eq!((&found["jobs"], &found["concurrent"]), (&5.into(), &4.into()), "{found}");
+    let [one, five] = [0, 1].map(|place| found["predictions"][place].clone());
+    let (recorded, predicted) = (number(&found["seconds"]), number(&one["seconds"]));
+    assert!((0.4..1.5).contains(&(predicted / recorded)), "{found}");
+    assert!(number(&five["slot_wait_seconds"]) < number(&one["slot_wait_seconds"]), "{found}");
+    let template = grid.forebay(&["plan", "--template"], &[]).output();
+    std::fs::write(grid.jobs.join("site.toml"), template).unwrap();
+    let planned = json(&grid, &["plan", "site.toml", "--history"]);
+    let busiest = &planned["history"];
+    assert_eq!(busiest["jobs"], 5, "{planned}");
+    assert!((0.2..1.01).contains(&number(&busiest["jobs_at_once"])), "{busiest}");
+    let line = |key: &str| {
+        let lines = planned["lines"].as_array().expect("lines").iter();
+        number(&lines.clone().find(|line| line["key"] == key).expect("a line")["value"])
+    };
+    assert_eq!((line("cores"), line("jobs") >= 1.0), (1.0, true), "{planned}");
+    let root = grid.root.display().to_string();
+    let words = ["plan", "simulate", "--history", &root, "--since"];
+    let shown = grid.forebay(&words, &["1 h"]).output();
+    assert!(shown.contains("5 finished jobs") && shown.contains("bound by"), "{shown}");
+    let none = grid.forebay(&words, &["1 ms"]).refused();
+    assert!(none.contains("--since"), "{none}");
+}

@@ -213,9 +213,9 @@ fn jobs_are_chosen_by_state_and_options_that_would_hit_others_are_refused() {
     site.sh("bsub -H true && bsub 'exit 3' && bsub true").succeeds();
     site.wait_until_says("bjobs -a -noheader -o stat 3 4 | xargs", "EXIT DONE");
     for (line, code, reason) in [
-        ("bkill -g /mine 0", 255, "a grid has no job groups"),
+        ("bkill -G staff 0", 255, "user group"),
         ("bkill -app fast 0", 255, "application profile"),
-        ("bswitch -g /mine normal 0", 255, "a grid has no job groups"),
+        ("bsub -g mine true", 255, "does not begin with /"),
         ("brequeue -H 1", 255, "bstop"),
         ("bkill -stat odd 0", 255, "run, pend and susp"),
         ("scancel --qos=high --me", 1, "a grid has no QOS"),
@@ -242,7 +242,10 @@ fn jobs_are_chosen_by_state_and_options_that_would_hit_others_are_refused() {
     site.sh("bsub -J talk 'echo one; while ! test -e go; do sleep 0.05; done; echo two'")
         .succeeds();
     site.wait_until_says("bjobs -noheader -o stat -J talk", "RUN");
-    let shown = site.says("bpeek -f -J talk & touch go; wait");
+    // It follows the job before that ends.
+    let shown = site.says(
+        "bpeek -f -J talk > peek & until grep -q one peek; do sleep 0.05; done; touch go; wait; cat peek",
+    );
     assert_eq!(shown, "<< output from stdout >>\none\ntwo\n");
     // A login shell reads what a user has for logins.
     std::fs::write(site.grid.jobs.join(".profile"), "export GREETING=hello\n").unwrap();
@@ -251,4 +254,95 @@ fn jobs_are_chosen_by_state_and_options_that_would_hit_others_are_refused() {
     site.sh("HOME=$PWD bsub -K < login.sh").succeeds();
     let said = std::fs::read_to_string(site.grid.jobs.join("login.out")).unwrap();
     assert!(said.starts_with("hello "), "{said}");
+}
+
+#[test]
+fn job_groups_choose_and_limit_jobs() {
+    let site = Site::start();
+    assert_eq!(site.says("bgadd -L 1 /risk"), "Job group </risk> was added.\n");
+    assert!(site.sh("bgadd /risk").expect_code(255).stderr.contains("is there already"));
+    for _ in 0..2 {
+        site.sh("bsub -g /risk/daily 'sleep 600'").succeeds();
+    }
+    site.sh("bsub -g /other 'sleep 600'").succeeds();
+    site.wait_until_says(
+        "bjobs -noheader -o 'jobid stat job_group:20' | sort | xargs",
+        "1 RUN /risk/daily 2 PEND /risk/daily 3 RUN /other",
+    );
+    let groups = "bjgroup | awk 'NR > 1 { print $1, $2, $3, $4, $9 }' | xargs";
+    assert_eq!(site.says(groups), "/other 1 0 1 1/- /risk 0 0 0 1/1 /risk/daily 2 1 1 1/-\n");
+    let why = site.says("bjobs -p -g /risk/daily");
+    assert!(why.contains("job group /risk has 1 of at most 1 tasks on hosts;"), "{why}");
+    assert!(site.says("bjobs -l 2").contains("PENDING REASONS:"));
+    assert_eq!(site.says("bjobs -noheader -o jobid -g /other/").trim(), "3");
+    assert!(site.sh("bgdel /risk").expect_code(255).stderr.contains("has 2 jobs"));
+    // The same in our own words.
+    let grid = &site.grid;
+    let listed = grid.forebay(&["group", "list", "--json"], &[]).output();
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!((&listed[1]["group"], &listed[1]["limit"]), (&"/risk".into(), &1.into()));
+    grid.forebay(&["group", "limit", "/risk", "2"], &[]).succeeds();
+    site.wait_until_says("bjobs -noheader -o stat 2", "RUN");
+    assert_eq!(site.says("bmod -gn 2"), "Parameters of job <2> are being changed\n");
+    let own = grid.forebay(&["jobs", "--group", "/risk"], &[]).output();
+    assert_eq!(own.lines().count(), 2, "{own}");
+    grid.forebay(&["kill", "--group", "/risk"], &[]).succeeds();
+    assert_eq!(site.says("bkill -g /other 0"), "Job <3> is being terminated\n");
+    site.wait_until_says("bjobs -noheader -o jobid", "2");
+    assert_eq!(site.says("bgdel /risk"), "Job group </risk> was deleted.\n");
+    assert!(site.sh("bjgroup /risk").expect_code(255).stderr.contains("No job group found"));
+    let parameters = site.says("bparams; bparams -a");
+    assert!(parameters.contains("Default Queues:  normal\n"), "{parameters}");
+    assert!(parameters.contains("    MAX_JOB_ARRAY_SIZE = 1000000\n"), "{parameters}");
+}
+
+#[test]
+fn sstat_shows_what_jobs_use_and_sprio_in_which_order_they_go() {
+    let site = Site::start();
+    site.sh("sbatch -c 4 --wrap 'i=0; while test ! -e go; do i=$((i + 1)); done'").succeeds();
+    site.wait_until_says("squeue -h -j 1 -o %T", "RUNNING");
+    wait_until("its use is known", LIMIT, || {
+        let said = site.sh("sstat -n -P -j 1 -o JobID,AveCPU,MaxRSS,NTasks").stdout;
+        let cells: Vec<&str> = said.trim().split('|').collect();
+        cells.len() == 4
+            && (cells[0], cells[3]) == ("1.batch", "1")
+            && cells[1] > "00:00:00"
+            && cells[2].ends_with('K')
+    });
+    for (options, name) in [("-c 4", "first"), ("-c 4 --nice=10", "nice"), ("-c 4", "second")] {
+        site.sh(&format!("sbatch {options} -J {name} --wrap true")).succeeds();
+    }
+    let order = "sprio -h -o '%Y %i %N %u' | sort -rn | xargs";
+    assert_eq!(site.says(order), "3 2 0 root 2 4 0 root 1 3 10 root\n");
+    assert_eq!(site.says("sprio -h -j 3 -o '%i %Y %r'"), "3 1 normal\n");
+    let heading = site.says("sprio | head -1");
+    assert!(heading.contains("JOBID PARTITION   PRIORITY"), "{heading}");
+    assert!(site.sh("sprio -j 1").expect_code(1).stderr.contains("Unable to find jobs"));
+    assert!(site.sh("sstat -j 2").expect_code(1).stderr.contains("no steps running for job 2"));
+    std::fs::write(site.grid.jobs.join("go"), "").unwrap();
+    site.wait_until_says("squeue -h", "");
+}
+
+#[test]
+fn standard_input_comes_from_a_file_and_squeue_sorts() {
+    let site = Site::start();
+    std::fs::write(site.grid.jobs.join("in put"), "one\n").unwrap();
+    site.sh("sbatch --wait -i 'in put' -o slurm.out --wrap cat").succeeds();
+    assert_eq!(site.grid.lines("slurm.out"), ["one"]);
+    site.sh("bsub -K -i 'in put' -oo lsf.out 'cat; echo two'").succeeds();
+    assert_eq!(site.grid.lines("lsf.out"), ["one", "two"]);
+    let missing = site.sh("sbatch --wait -i nowhere --wrap 'touch ran'");
+    assert!(!missing.status.success() && !site.grid.jobs.join("ran").exists());
+    for name in ["b", "c", "a"] {
+        site.sh(&format!("sbatch -H -J {name} --wrap true")).succeeds();
+    }
+    assert_eq!(site.says("squeue -h -S j -o %j | xargs"), "a b c\n");
+    site.sh("bsub -H -J 'load[1-3]' true").succeeds();
+    let arrays = "bjobs -A -noheader | awk '{ print $2, $3, $4, $NF }'";
+    assert_eq!(site.says(arrays), "load[1-3] root 3 3\n");
+    assert_eq!(site.says("bjobs -sum | awk 'NR == 2 { print $1, $5 }'"), "0 6\n");
+    site.sh("bkill -J load 0").succeeds();
+    assert_eq!(site.says("squeue -h -S -i -o %j | xargs"), "a c b\n");
+    let fields = "sacct -X -n -P -j 1 -o MaxVMSize,Reservation,Planned,ConsumedEnergy,State";
+    assert!(site.says(fields).ends_with("|COMPLETED\n"));
 }

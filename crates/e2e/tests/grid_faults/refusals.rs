@@ -80,7 +80,7 @@ const CASES: &[Case] = &[
     (&["up", "/etc/passwd"], &["/etc/passwd"]),
     (&["up", "/tmp", "--hosts", "0"], &["--hosts", "0"]),
     (&["up", "/tmp", "--slots", "some"], &["--slots", "some"]),
-    (&["up", "/tmp", "--cluster", "g", "--engine", "slurm"], &["--cluster", "--engine"]),
+    (&["up", "/tmp", "--engine", "slurm", "--checkpoints", "/c"], &["--engine", "--checkpoints"]),
     (&["down"], &["<ROOT>"]),
     (&["down", "/does/not/exist"], &["/does/not/exist"]),
     (&["down", "/usr"], &["/usr is not the folder of a grid"]),

@@ -14,6 +14,10 @@ use crate::fixture::{ANN, LIMIT, Nodes, text};
 /// What a controller says when it begins to lead.
 const LEADS: &str = "this controller leads";
 
+/// What one that stands by says once it reads the journal ahead, and what it says when it leads and has used that.
+const READS_AHEAD: &str = "the journal is being read ahead";
+const USES_IT: &str = "the journal was read ahead; the rest was read now";
+
 impl Nodes {
     /// When the controller of a node last began to lead, as its log says.
     pub fn led_since(&self, node: usize) -> Option<String> {
@@ -47,6 +51,39 @@ impl Nodes {
             (0..self.controllers).any(|node| self.led_since(node) > *before)
         });
         self.leader()
+    }
+}
+
+#[test]
+fn a_standby_takes_over_with_what_it_has_read_ahead() {
+    let grid = Nodes::start(2, 2, "");
+    grid.wait_for_controllers(&["n0", "n1"]);
+    let leader = grid.leader();
+    let standby = 1 - leader;
+    let jobs: Vec<String> =
+        (0..20).map(|_| grid.submit(standby, ANN, &["--hold"], "true")).collect();
+    wait_until("the standby reads the journal ahead", LIMIT, || {
+        grid.log(standby, "controller").contains(READS_AHEAD)
+    });
+    let before = grid.led_since(leader);
+    grid.kill(leader, "supervisor");
+    grid.kill(leader, "lock");
+    assert_eq!(grid.wait_for_another(&before), standby);
+    // Nothing was read twice, and nothing of it is missing.
+    let log = grid.log(standby, "controller");
+    let since = log.rfind(LEADS).expect("it leads");
+    wait_until("it has opened the journal", LIMIT, || {
+        grid.log(standby, "controller")[since..].contains(USES_IT)
+    });
+    let log = grid.log(standby, "controller");
+    assert!(!log.contains("it is read again") && !log.contains("is not used"), "{log}");
+    let known = grid.json(standby, ANN, &["jobs"]);
+    assert_eq!(known.as_array().map(Vec::len), Some(jobs.len()), "{known}");
+    for job in &jobs {
+        grid.as_user(standby, ANN, &["release", job]).succeeds();
+    }
+    for job in &jobs {
+        grid.wait_for(standby, job, "done");
     }
 }
 

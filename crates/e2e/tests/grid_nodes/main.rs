@@ -7,6 +7,7 @@ mod inputs;
 mod jobs;
 mod leaders;
 mod services;
+mod slurm;
 mod storm;
 mod strangers;
 mod study;

@@ -142,6 +142,32 @@ fn each_logical_node_of_a_study_is_a_host_and_each_host_is_measured() {
 }
 
 #[test]
+fn a_watcher_that_is_gone_ends_the_study_with_the_name_of_its_host() {
+    let grid = Nodes::start(2, 1, "");
+    let study = Study::of(&grid);
+    let mounts = study.mounts();
+    std::thread::scope(|scope| {
+        // There is a round to come after the watcher has gone, whenever that is.
+        let ran =
+            scope.spawn(|| study.run(&["--nodes", "2", "--mounts", &mounts, "--rounds", "500"]));
+        let watcher = || -> Option<String> {
+            let jobs = grid.json(0, ANN, &["jobs"]);
+            let all = jobs.as_array()?;
+            let found = all
+                .iter()
+                .find(|job| job["name"] == "scans-watch-n1" && job["state"] == "running")?;
+            found["id"].as_str().map(str::to_owned)
+        };
+        wait_until("the watcher runs", LIMIT, || watcher().is_some());
+        let job = watcher().expect("it runs until it is killed");
+        grid.as_user(0, ANN, &["kill", &job]).succeeds();
+        let said = ran.join().expect("does not panic").refused();
+        assert!(said.contains("host n1: its watcher, job") && said.contains("killed"), "{said}");
+    });
+    study.leaves_nothing();
+}
+
+#[test]
 fn a_host_that_cannot_take_part_is_named_and_nothing_is_left() {
     let grid = Nodes::start(2, 1, "");
     let study = Study::of(&grid);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use forebay_e2e::command::{Ended, run};
 use forebay_e2e::{need, wait_until};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::fixture::{ANN, LIMIT, Nodes, SHORT, text};
@@ -91,6 +92,33 @@ impl Drop for Site<'_> {
         }
         let _ = self.server.wait();
     }
+}
+
+#[test]
+fn a_node_that_is_away_is_an_alert_until_it_is_back_and_certificates_are_shown() {
+    let grid = Nodes::start(2, 1, SHORT);
+    let site = Site::start(&grid, 1, &[]);
+    let root = site.log_in(0);
+    let token = grid.as_user(1, 0, &["web", "token"]).output().trim().to_owned();
+    let firing = || {
+        let (status, _, body) = site.send("GET", "/api/v1/alerts", "", &token, "");
+        assert_eq!(status, 200, "{body}");
+        let answer: Value = serde_json::from_str(&body).expect("is JSON");
+        let alerts = answer["alerts"].as_array().expect("alerts").clone();
+        let firing = alerts.into_iter().filter(|alert| alert["firing"] == true);
+        firing.map(|alert| alert["code"].as_str().expect("a code").to_owned()).collect::<Vec<_>>()
+    };
+    wait_until("the nodes are shown", LIMIT, || {
+        site.page(&root, "/health").contains("Certificate valid until")
+    });
+    grid.cluster.signal(0, Signal::STOP);
+    let long = Duration::from_secs(120);
+    wait_until("the node is an alert", long, || firing().contains(&"node_away/n0".to_owned()));
+    assert!(site.page(&root, "/health").contains("away"));
+    grid.cluster.signal(0, Signal::CONT);
+    wait_until("the alert is over", long, || {
+        !firing().iter().any(|code| code.starts_with("node_away"))
+    });
 }
 
 #[test]

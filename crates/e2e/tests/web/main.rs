@@ -3,6 +3,7 @@
 mod alerts;
 mod api;
 mod browser;
+mod client;
 mod fixture;
 mod history;
 mod pages;

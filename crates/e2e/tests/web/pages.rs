@@ -27,10 +27,13 @@ fn session(site: &Site) -> (String, String) {
     (cookie, form.split('"').next().unwrap().to_owned())
 }
 
+/// A job that reads and writes something all the time.
+const BUSY: &str = "echo started; while sleep 0.1; do head -c 2000000 /dev/zero >\"$WORK/x\"; cat \"$WORK/x\" >/dev/null; done";
+
 #[test]
 fn every_page_works_in_a_browser_and_a_job_is_killed_by_the_keyboard() {
     let site = Site::start_mounted("[history]\ninterval = \"1 s\"\n");
-    let job = site.forebay(&["submit", "-J", "long", "--", "sh", "-c", "echo started; sleep 600"]);
+    let job = site.forebay(&["submit", "-J", "long", "--", "sh", "-c", BUSY]);
     let job = job.output().trim().to_owned();
     let failed = site.forebay(&["submit", "--", "false"]).output().trim().to_owned();
     for number in 0..6 {
@@ -53,6 +56,10 @@ fn every_page_works_in_a_browser_and_a_job_is_killed_by_the_keyboard() {
     });
     wait_until("space is counted", LIMIT, || {
         site.send("GET", "/files", &[("Cookie", &cookie)], "").body.contains("Content changed")
+    });
+    wait_until("the timeline of the job has two points", LIMIT, || {
+        let now = site.send("GET", &format!("/jobs/{job}"), &[("Cookie", &cookie)], "").body;
+        now.contains("Over time") && now.contains("Bytes by system calls")
     });
     let page = |path: &str| format!("{}{path}", site.url());
     let paths = [
@@ -96,6 +103,7 @@ fn every_page_works_in_a_browser_and_a_job_is_killed_by_the_keyboard() {
     let now = &seen["pages"]["now"]["light"];
     assert!(text("now").contains("slots in use") && now["charts"].as_u64() >= Some(3), "{now}");
     assert!(text("job").contains("started") && text("job").contains("Kill"), "{}", text("job"));
+    assert_eq!(seen["pages"]["job"]["light"]["charts"], 2, "the timeline of the job");
     assert!(text("failed").contains("exit value 1"), "{}", text("failed"));
     assert!(text("jobs").contains("waits5"), "{}", text("jobs"));
     assert!(

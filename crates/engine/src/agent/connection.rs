@@ -86,6 +86,7 @@ impl Agent {
             host: self.settings.name.clone(),
             facts: Facts { cores: self.settings.slots, memory_bytes },
             memory: self.memory,
+            engine: self.settings.engine,
             runs: runs.collect(),
         });
         if socket::write(&stream, &Ask::Join { joined }).is_err() {

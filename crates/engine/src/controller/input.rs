@@ -186,6 +186,7 @@ fn ask_event(user: &UserName, ask: Ask) -> Result<Event, Ask> {
         Ask::Host { host, state } => Event::Host { by, host, state },
         Ask::Reserve { reservation } => Event::Reserve { by, reservation },
         Ask::Unreserve { name } => Event::Unreserve { by, name },
+        Ask::Group { group, verb } => Event::Group { by, group, verb },
         Ask::Flow { flow } => flow::event_of(user, &flow).ok_or(Ask::Flow { flow })?,
         ask => return Err(ask),
     })

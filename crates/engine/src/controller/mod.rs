@@ -523,6 +523,12 @@ impl<S: Store> Controller<S> {
                 }
             }
             Effect::Flow(effect) => return self.perform_flow(&effect),
+            Effect::Refuse { host, reason } => {
+                tracing::warn!(%host, "an agent is refused: {reason}");
+                self.outboxes.tell(&host, Order::Refused { reason });
+                // It is told nothing more, so it keeps what it has to report.
+                self.outboxes.close(&host);
+            }
             Effect::Disconnect { host } => self.disconnect(&host),
             // The history was committed with the records.
             Effect::Ended(record) => {

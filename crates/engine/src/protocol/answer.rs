@@ -13,7 +13,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[cfg(doc)]
 use super::Ask;
 use super::{
-    AreaView, FlowAnswer, HostView, JobView, Notice, QueueView, ResourceView, Start, UsageRow,
+    AreaView, FlowAnswer, GroupView, HostView, JobView, Notice, QueueView, ResourceView, Start,
+    UsageRow,
 };
 
 /// What the controller answers.
@@ -73,6 +74,11 @@ pub enum Answer {
     Reservations {
         /// In the order of their names.
         reservations: Vec<AdvanceReservation>,
+    },
+    /// To [`Ask::Groups`].
+    Groups {
+        /// In the order of their paths.
+        groups: Vec<GroupView>,
     },
     /// To [`Ask::History`].
     History {

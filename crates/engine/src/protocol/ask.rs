@@ -2,6 +2,7 @@
 
 use forebay_grid::advance::AdvanceReservation;
 use forebay_grid::event::{Joined, QueueVerb, Verb};
+use forebay_grid::group::{GroupVerb, JobGroup};
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::modify::Changes;
 use forebay_grid::spec::JobSpec;
@@ -85,6 +86,15 @@ pub enum Ask {
     },
     /// List reservations that are not over.
     Reservations,
+    /// Change a job group of the asker.
+    Group {
+        /// Which.
+        group: JobGroup,
+        /// How.
+        verb: GroupVerb,
+    },
+    /// List the job groups of the asker.
+    Groups,
     /// List hosts.
     Hosts,
     /// List queues.
@@ -210,6 +220,7 @@ impl Ask {
             | Ask::Queues
             | Ask::Resources
             | Ask::Reservations
+            | Ask::Groups
             | Ask::History { .. }
             | Ask::Explain { .. }
             | Ask::Wait { .. }
@@ -222,6 +233,7 @@ impl Ask {
             | Ask::Host { .. }
             | Ask::Reserve { .. }
             | Ask::Unreserve { .. }
+            | Ask::Group { .. }
             | Ask::Flow { .. }
             | Ask::Watch { .. }
             | Ask::Sessions { .. }

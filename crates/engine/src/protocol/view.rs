@@ -2,6 +2,7 @@
 
 use forebay_grid::config::Load;
 use forebay_grid::dialect::Dialect;
+use forebay_grid::group::JobGroup;
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::spec::{Exit, Input, Rerun, Usage};
 use forebay_grid::state::JobState;
@@ -56,6 +57,9 @@ pub struct JobView {
     /// What concerns it as a service, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Box<ServiceView>>,
+    /// Its job group, if it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<JobGroup>,
 }
 
 /// What concerns a job as a service.
@@ -142,6 +146,9 @@ pub struct Asked {
     /// Files that it reads, with the hosts on which they lay when it was submitted.
     #[serde(default)]
     pub inputs: Vec<Input>,
+    /// Priority of its user by fair share now, if its queue lets users take turns so: the user with the highest is next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fair_share: Option<f64>,
 }
 
 /// The most ranges of elements that are told of one line.
@@ -184,6 +191,25 @@ pub struct ResourceView {
     pub total: u32,
     /// How much jobs hold.
     pub used: u32,
+}
+
+/// One job group of a user, for people and scripts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupView {
+    /// Its path.
+    pub group: JobGroup,
+    /// The most tasks that may be on hosts at once, with those of groups in it; none if there is no limit.
+    pub limit: Option<u32>,
+    /// How many are, with those of groups in it.
+    pub used: u32,
+    /// Tasks of its own that wait.
+    pub pending: u64,
+    /// Those that are on hosts and not suspended.
+    pub running: u64,
+    /// Those that are suspended.
+    pub suspended: u64,
+    /// Those that have ended, as far as they are known.
+    pub ended: u64,
 }
 
 /// Whether a host can be reached.

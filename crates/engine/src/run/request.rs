@@ -22,27 +22,43 @@ use rustix::net::{
 const PATH_MAX: usize = 4096;
 
 /// What a job has used up to now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     pub real_ms: u64,
     pub user_ms: u64,
     pub system_ms: u64,
     /// The most up to now.
     pub memory_bytes: u64,
+    /// Read and written by system calls, if that is known.
+    pub bytes: Option<(u64, u64)>,
+    /// In which something of it waited for I/O, if the kernel counts that.
+    pub io_ms: Option<u64>,
 }
 
 impl Now {
     /// As a text without line ends.
     pub fn words(self) -> String {
-        format!("{} {} {} {}", self.real_ms, self.user_ms, self.system_ms, self.memory_bytes)
+        let known = |number: Option<u64>| number.map_or("-".to_owned(), |it| it.to_string());
+        let (read, written) = self.bytes.unzip();
+        format!(
+            "{} {} {} {} {} {} {}",
+            self.real_ms,
+            self.user_ms,
+            self.system_ms,
+            self.memory_bytes,
+            known(read),
+            known(written),
+            known(self.io_ms)
+        )
     }
 
-    /// What [`Now::words`] made.
+    /// What [`Now::words`] made; that of an earlier version lacks the last three.
     pub fn of_words(text: &str) -> Option<Now> {
         let mut numbers = text.split(' ').map(|word| word.parse().ok());
         let mut next = || numbers.next().flatten();
-        let (real_ms, user_ms, system_ms) = (next()?, next()?, next()?);
-        Some(Now { real_ms, user_ms, system_ms, memory_bytes: next()? })
+        let (real_ms, user_ms, system_ms, memory_bytes) = (next()?, next()?, next()?, next()?);
+        let bytes = next().zip(next());
+        Some(Now { real_ms, user_ms, system_ms, memory_bytes, bytes, io_ms: next() })
     }
 
     /// As part of what a job will have used.
@@ -53,6 +69,9 @@ impl Now {
             user_seconds: seconds(self.user_ms),
             system_seconds: seconds(self.system_ms),
             peak_memory_bytes: Some(self.memory_bytes),
+            read_bytes: self.bytes.map(|(read, _)| read),
+            written_bytes: self.bytes.map(|(_, written)| written),
+            io_pressure_seconds: self.io_ms.map(seconds),
             ..Usage::default()
         }
     }
@@ -141,7 +160,7 @@ impl Word {
 
     /// What was said; none when the shim is gone, or says what nobody knows.
     pub fn hear(line: &OwnedFd) -> Option<Word> {
-        let mut text = [0; 128];
+        let mut text = [0; 256];
         // It does not wait, so no signal comes between.
         let (length, _) = rustix::net::recv(line, &mut text[..], RecvFlags::DONTWAIT).ok()?;
         match std::str::from_utf8(&text[..length]).ok()?.split_once(' ') {
@@ -173,9 +192,29 @@ mod tests {
     }
 
     #[test]
+    fn what_a_job_has_used_may_lack_what_is_not_known_or_an_earlier_version_does_not_say() {
+        let now = Now { real_ms: 7, user_ms: 2, ..Now::default() };
+        assert_eq!(Now::of_words(&now.words()), Some(now));
+        assert_eq!(Now::of_words("7 2 0 0"), Some(now));
+        let full = Now { bytes: Some((5, 0)), io_ms: Some(1), ..now };
+        assert_eq!(Now::of_words(&full.words()), Some(full));
+        assert_eq!(full.usage().read_bytes, Some(5));
+        for bad in ["", "7 2 0", "7 2 0 x"] {
+            assert_eq!(Now::of_words(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
     fn what_a_shim_says_is_heard_in_order_and_its_end_last() {
         let (ours, theirs) = line().unwrap();
-        let now = Now { real_ms: u64::MAX, user_ms: 2, system_ms: 3, memory_bytes: u64::MAX };
+        let now = Now {
+            real_ms: u64::MAX,
+            user_ms: u64::MAX,
+            system_ms: u64::MAX,
+            memory_bytes: u64::MAX,
+            bytes: Some((u64::MAX, u64::MAX)),
+            io_ms: Some(u64::MAX),
+        };
         for word in
             [Word::Started { pid: 4_000_000 }, Word::Using { now }, Word::Health, Word::Free]
         {

@@ -258,6 +258,7 @@ fn has_long_answer(ask: &Ask) -> bool {
             | Ask::Queues
             | Ask::Resources
             | Ask::Reservations
+            | Ask::Groups
             | Ask::Flow { flow: FlowAsk::List { .. } | FlowAsk::Show(_) | FlowAsk::Schedules }
     )
 }

@@ -173,12 +173,30 @@ static JOB_MEMORY: Metric = Metric::gauge(
     "Peak memory of a running job",
 )
 .bytes();
+static JOB_READ: Metric = Metric::gauge(
+    "forebay_job_called_read",
+    &["job", "user", "queue"],
+    "Bytes that a running job has read by system calls from any file system",
+)
+.bytes();
+static JOB_WRITTEN: Metric = Metric::gauge(
+    "forebay_job_called_written",
+    &["job", "user", "queue"],
+    "Bytes that a running job has written by system calls to any file system",
+)
+.bytes();
+static JOB_IO: Metric = Metric::gauge(
+    "forebay_job_io_pressure",
+    &["job", "user", "queue"],
+    "Time in which something of a running job waited for I/O, if its host measures that",
+)
+.seconds();
 /// What a controller reports of jobs.
 pub static JOBS: Table = Table {
     title: "Controller: running jobs",
     page: "/metrics/jobs",
     about: "As last reported by their hosts. They are gauges, because a job that starts again begins at 0.",
-    metrics: &[&JOB_PROCESSOR, &JOB_MEMORY],
+    metrics: &[&JOB_PROCESSOR, &JOB_MEMORY, &JOB_READ, &JOB_WRITTEN, &JOB_IO],
 };
 
 static USER_TASKS: Metric = Metric::gauge(
@@ -327,6 +345,11 @@ fn of_jobs(jobs: &[JobView]) -> Page {
         if let Some(memory) = usage.peak_memory_bytes {
             page.set_whole(&JOB_MEMORY, &labels, memory);
         }
+        for (metric, bytes) in [(&JOB_READ, usage.read_bytes), (&JOB_WRITTEN, usage.written_bytes)]
+        {
+            bytes.iter().for_each(|bytes| page.set_whole(metric, &labels, *bytes));
+        }
+        usage.io_pressure_seconds.iter().for_each(|seconds| page.set(&JOB_IO, &labels, *seconds));
     }
     page
 }

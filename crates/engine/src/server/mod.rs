@@ -134,7 +134,12 @@ impl Front {
         let _ = std::fs::remove_file(self.site.home.door());
         self.obey(signals)?;
         let _presence = Presence::begin(&seat)?;
-        let is_told_to_end = || taken.try_iter().any(|input| matches!(input, Input::Stop));
+        let mut is_told = false;
+        // Told once, it is asked more than once.
+        let is_told_to_end = || {
+            is_told |= taken.try_iter().any(|input| matches!(input, Input::Stop));
+            is_told
+        };
         let stores = cluster::journal::stores(&seat)?;
         let mut follower = None;
         let stands_by = || {

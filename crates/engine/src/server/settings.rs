@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 
-use anyhow::{Context as _, Result, bail};
-use forebay_grid::config::{Config, HostEngine};
+use anyhow::{Context as _, Result};
+use forebay_grid::config::Config;
 
 use crate::home::GridHome;
 use crate::user;
@@ -12,25 +12,10 @@ use crate::user;
 /// Reads the settings; those are admins besides who can do everything anyway. Without a file all have their defaults.
 ///
 /// # Errors
-/// If the file cannot be read, or the first fault in it, with its line. A user who does not exist is one, and on a cluster a host
-/// whose jobs run through Slurm.
+/// If the file cannot be read, or the first fault in it, with its line. A user who does not exist is one.
 pub fn read(home: &GridHome) -> Result<Config> {
-    let config = read_by(home, |text| Config::read_for(text, user::may_exist))?;
-    if home.cluster().exists()
-        && let Some(host) = config.hosts.iter().find(|host| host.engine == HostEngine::Slurm)
-    {
-        bail!(
-            "{}: host {} has engine = \"slurm\", but this is the grid of a cluster: {NO_SLURM}",
-            home.settings().display(),
-            host.name
-        );
-    }
-    Ok(config)
+    read_by(home, |text| Config::read_for(text, user::may_exist))
 }
-
-/// Why jobs of a cluster's grid do not run through Slurm, and what to do.
-pub const NO_SLURM: &str = "its controllers have a grid.toml each, and if one of them did not list the host as Slurm's, it would give the \
-     host's jobs up and start them twice; start a grid of its own for Slurm: forebay up OTHER_ROOT --engine slurm";
 
 /// The same for a controller that begins: a user who was removed from the machine since keeps no grid from beginning.
 ///
@@ -90,7 +75,6 @@ pub fn warnings(home: &GridHome, config: &Config) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{Cluster, PORT};
 
     fn home(text: &str) -> (tempfile::TempDir, GridHome) {
         let root = tempfile::tempdir().unwrap();
@@ -106,16 +90,6 @@ mod tests {
         let refused = format!("{:#}", read(&home).unwrap_err());
         assert!(refused.contains("line 3") && refused.contains("no.such.user"), "{refused}");
         assert_eq!(read_to_begin(&home).unwrap().queues[0].users.len(), 2);
-    }
-
-    #[test]
-    fn a_cluster_has_no_hosts_whose_jobs_run_through_slurm() {
-        let (_root, home) = home("[[host]]\nname = \"n1\"\nengine = \"slurm\"\n");
-        read(&home).unwrap();
-        let cluster = Cluster { node: "/var/lib/forebay/cluster/grid1".into(), port: PORT };
-        cluster.write(&home).unwrap();
-        let refused = format!("{:#}", read(&home).unwrap_err());
-        assert!(refused.contains("host n1") && refused.contains("OTHER_ROOT"), "{refused}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a job uses while it runs: a thread of its shim looks from time to time.
 //!
-//! It tells the agent, keeps the most memory that all processes of the job had together, and ends a job of which
+//! It tells the agent, which passes it on (bytes are those of system calls, of processes that live and the children they waited for;
+//! the end of the job has better ones), keeps the most memory that all processes of the job had together, and ends a job of which
 //! something was killed because its memory was over its limit. It looks 0.1 s after the start first, then ever less often, up
 //! to once a second, and never for more than about a hundredth of the time.
 //!
@@ -13,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use forebay_process::accounting::Counters;
 use forebay_process::stat::Stat;
 use forebay_process::{descendants, memory};
 use rustix::process::Pid;
@@ -60,6 +62,8 @@ struct Job {
 pub struct Seen {
     /// The most memory of all processes together.
     pub memory_bytes: u64,
+    /// Bytes read and written up to now, as far as they were seen.
+    bytes: Option<(u64, u64)>,
     /// Processor time of processes without a group: of each as it was last seen.
     processes: HashMap<Pid, f64>,
     /// That of processes that were gone when they were next looked for.
@@ -192,12 +196,19 @@ impl Job {
                 Processor { user_seconds, system_seconds: 0.0 }
             }
         };
+        // A process that ends and that nobody of the job waits for takes its bytes along.
+        if let Some((read, written)) = look.bytes {
+            let (most_read, most_written) = self.seen.bytes.unwrap_or_default();
+            self.seen.bytes = Some((most_read.max(read), most_written.max(written)));
+        }
         let ms = |seconds: f64| (seconds * 1000.0) as u64;
         Now {
             real_ms: uptime_ms().saturating_sub(self.begun_ms),
             user_ms: ms(processor.user_seconds),
             system_ms: ms(processor.system_seconds),
             memory_bytes: self.seen.memory_bytes,
+            bytes: self.seen.bytes,
+            io_ms: look.io_seconds.map(ms),
         }
     }
 }
@@ -206,6 +217,9 @@ impl Job {
 struct Look {
     memory_bytes: u64,
     processor: Option<Processor>,
+    /// Bytes read and written by the processes that live; none if the kernel does not count them.
+    bytes: Option<(u64, u64)>,
+    io_seconds: Option<f64>,
     /// Without a group: processor seconds of each process.
     processes: HashMap<Pid, f64>,
 }
@@ -227,6 +241,13 @@ impl Look {
                 .filter_map(|pid| Some((*pid, Stat::of(*pid)?.processor_seconds())))
                 .collect(),
         };
-        Look { memory_bytes, processor, processes }
+        let counters: Vec<Counters> =
+            living.iter().filter_map(|&pid| Counters::of_process(pid)).collect();
+        let bytes = (!counters.is_empty()).then(|| {
+            let sum = |of: fn(&Counters) -> u64| counters.iter().map(of).sum();
+            (sum(|one| one.read_bytes), sum(|one| one.written_bytes))
+        });
+        let io_seconds = group.and_then(Group::io_pressure_seconds);
+        Look { memory_bytes, processor, bytes, io_seconds, processes }
     }
 }

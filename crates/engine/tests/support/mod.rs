@@ -1,5 +1,6 @@
 //! What several tests of the controller say to it.
 
+use forebay_grid::config::HostEngine;
 use forebay_grid::event::{Joined, Memory};
 use forebay_grid::hosts::Facts;
 
@@ -9,6 +10,7 @@ pub fn joined(host: &str, cores: u32, memory: Memory) -> Box<Joined> {
         host: host.parse().unwrap(),
         facts: Facts { cores, memory_bytes: 1 << 30 },
         memory,
+        engine: HostEngine::Agent,
         runs: Vec::new(),
     })
 }

@@ -57,6 +57,8 @@ pub(super) struct KeptInode {
     pub link: Option<Vec<u8>>,
     pub listing: Option<Arc<Vec<DirectoryItem>>>,
     pub names: Option<AllNames>,
+    /// This node has made it in this directory, which was delegated to it: nobody else knows of it as long as that is so.
+    pub made_in: Option<Ino>,
     /// The kernel knows the inode: it was told of it, with these attributes or earlier ones.
     pub is_told: bool,
     /// How often the owner has told this node of the inode since it is kept.

@@ -2,11 +2,11 @@
 //!
 //! Changes are reported in order, a part at a time. A file that is made and removed in between leaves nothing.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forebay_base::Ino;
-use rustc_hash::FxHashMap;
+use forebay_cluster::grants::reports::{self, Part, Place};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::object::LiveObject;
 use crate::remote::changes::Change;
@@ -16,142 +16,165 @@ pub(crate) const JOURNAL_MAX: usize = 4096;
 /// Changes of one report.
 pub(crate) const CHANGES_AT_ONCE: usize = 512;
 
-/// A place in the order. It grows for as long as this node lives, whatever journal it is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place(pub u64);
-
-/// A file that was made here.
+/// A file, directory or symlink that was made here.
 struct Made {
-    /// Its object, which may have no name on the disk yet.
-    live: Arc<LiveObject>,
-    created: Place,
+    /// The object of a file, which may have no name on the disk yet.
+    live: Option<Arc<LiveObject>>,
+    /// What was done with it alone.
+    places: Vec<Place>,
     closed: Option<Place>,
-    /// It is part of a report.
-    is_under_way: bool,
+    /// It was part of a report, which may have been carried out.
+    is_sent: bool,
+    /// Once it was removed, nothing of it need be reported: it is not part of a report, and no other change depends on it.
+    leaves_nothing: bool,
 }
 
 /// Changes that the owner does not know of.
 #[derive(Default)]
 pub(super) struct Journal {
-    next: u64,
-    waiting: BTreeMap<Place, Change>,
-    /// Files that the owner does not know of.
+    changes: reports::Journal<Change>,
+    /// Inodes that the owner does not know of.
     made: FxHashMap<Ino, Made>,
-    /// Changes of the report that is under way.
-    under_way: usize,
 }
 
-/// The object of a file that was removed before the owner knew of it.
-pub(crate) struct NeverKnown(pub Arc<LiveObject>);
+/// Something that was removed before the owner knew of it, with the object of a file.
+pub(crate) struct NeverKnown(pub Option<Arc<LiveObject>>);
 
 impl Journal {
-    /// Whether the owner knows everything.
+    /// Whether there is nothing to report.
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.under_way == 0
+        self.changes.is_empty()
+    }
+
+    /// Whether it is known of every change whether the owner knows it.
+    pub fn is_settled(&self) -> bool {
+        self.changes.is_settled()
     }
 
     pub fn is_full(&self) -> bool {
-        self.waiting.len() + self.under_way >= JOURNAL_MAX
+        self.changes.len() >= JOURNAL_MAX
     }
 
     /// An empty one whose places begin at `first`.
     pub fn from(first: u64) -> Journal {
-        Journal { next: first.max(1), ..Journal::default() }
+        Journal { changes: reports::Journal::from(first), made: FxHashMap::default() }
     }
 
-    fn add(&mut self, change: Change) -> Place {
-        let place = Place(self.next);
-        self.next += 1;
-        self.waiting.insert(place, change);
-        place
-    }
-
-    /// A file was made, with an object on a disk of this node.
-    pub fn made(&mut self, ino: Ino, live: &Arc<LiveObject>, create: Change) {
-        let (created, live) = (self.add(create), Arc::clone(live));
-        self.made.insert(ino, Made { live, created, closed: None, is_under_way: false });
+    /// Something was made; a file has an object on a disk of this node.
+    pub fn made(&mut self, ino: Ino, live: Option<&Arc<LiveObject>>, create: Change) {
+        let (places, live) = (vec![self.changes.add(create)], live.cloned());
+        let made = Made { live, places, closed: None, is_sent: false, leaves_nothing: true };
+        self.made.insert(ino, made);
     }
 
     /// The object of a file that the owner does not know of.
     pub fn object_of(&self, ino: Ino) -> Option<Arc<LiveObject>> {
-        self.made.get(&ino).map(|made| Arc::clone(&made.live))
+        self.made.get(&ino)?.live.clone()
     }
 
     /// The handle with which a file was made is closed. Whether that is reported with the file.
     pub fn closed(&mut self, ino: Ino, close: Change) -> bool {
-        if self.made.get(&ino).is_none_or(|made| made.closed.is_some()) {
+        let is_open = |made: &Made| made.live.is_some() && made.closed.is_none();
+        if !self.made.get(&ino).is_some_and(is_open) {
             return false;
         }
-        let place = self.add(close);
+        let place = self.changes.add(close);
         if let Some(made) = self.made.get_mut(&ino) {
             made.closed = Some(place);
+            made.places.push(place);
         }
         true
     }
 
-    /// A file that nobody has open was removed.
-    pub fn removed(&mut self, ino: Ino, unlink: Change) -> Option<NeverKnown> {
-        if self.made.get(&ino).is_some_and(|made| !made.is_under_way)
+    /// Attributes were set.
+    pub fn set(&mut self, ino: Ino, set: Change) {
+        let place = self.changes.add(set);
+        if let Some(made) = self.made.get_mut(&ino) {
+            made.places.push(place);
+        }
+    }
+
+    /// A file got another name in a directory, in place of others.
+    pub fn renamed(&mut self, directory: Ino, inodes: &[Ino], rename: Change) {
+        self.changes.add(rename);
+        for ino in inodes.iter().chain([&directory]) {
+            if let Some(made) = self.made.get_mut(ino) {
+                made.leaves_nothing = false;
+            }
+        }
+    }
+
+    /// A file that nobody has open was removed, or a symlink, or an empty directory.
+    pub fn removed(&mut self, ino: Ino, remove: Change) -> Option<NeverKnown> {
+        if self.made.get(&ino).is_some_and(|made| made.leaves_nothing)
             && let Some(made) = self.made.remove(&ino)
         {
-            self.waiting.remove(&made.created);
-            made.closed.iter().for_each(|place| drop(self.waiting.remove(place)));
+            made.places.iter().for_each(|place| drop(self.changes.remove(*place)));
             return Some(NeverKnown(made.live));
         }
-        self.add(unlink);
+        self.changes.add(remove);
         None
+    }
+
+    /// Inodes with changes that are not part of a report.
+    pub fn waiting(&self) -> FxHashSet<Ino> {
+        self.changes.waiting().map(Change::inode).collect()
     }
 
     /// The next changes to report, and files among them that were closed empty, and that nobody has open by what `is_open` says: the
     /// owner does not hear of their objects.
-    pub fn take(&mut self, is_open: impl Fn(Ino) -> bool) -> (Vec<(Place, Change)>, Vec<Ino>) {
+    pub fn take(&mut self, is_open: impl Fn(Ino) -> bool) -> (Part<Change>, Vec<Ino>) {
         let (mut taken, mut emptied) = (Vec::new(), Vec::new());
         while taken.len() < CHANGES_AT_ONCE
-            && let Some((place, mut change)) = self.waiting.pop_first()
+            && let Some((place, mut change)) = self.changes.pop()
         {
             if let Some(ino) = change.made()
                 && let Some(made) = self.made.get_mut(&ino)
             {
-                made.is_under_way = true;
+                made.leaves_nothing = false;
+                let is_new = !std::mem::replace(&mut made.is_sent, true);
+                let closed = made.closed.filter(|_| is_new);
                 let closed =
-                    made.closed.filter(|closed| self.waiting.get(closed).is_some_and(is_empty));
+                    closed.filter(|closed| self.changes.get(*closed).is_some_and(is_empty));
                 if let (Some(closed), Change::Made { opened, .. }) = (closed, &mut change)
                     && !is_open(ino)
                 {
                     *opened = None;
-                    self.waiting.remove(&closed);
+                    self.changes.remove(closed);
                     emptied.push(ino);
                 }
             }
             taken.push((place, change));
         }
-        self.under_way = taken.len();
-        (taken, emptied)
+        (self.changes.report(taken), emptied)
     }
 
     /// These were reported.
-    pub fn reported(&mut self, changes: &[(Place, Change)]) {
-        self.under_way = 0;
-        for ino in changes.iter().filter_map(|(_, change)| change.made()) {
+    pub fn reported(&mut self, part: &Part<Change>) {
+        self.changes.reported(part);
+        for ino in part.changes.iter().filter_map(|(_, change)| change.made()) {
             self.made.remove(&ino);
         }
     }
 
-    /// These may have been reported or not: they are reported again.
-    pub fn put_back(&mut self, changes: Vec<(Place, Change)>) {
-        self.under_way = 0;
-        self.waiting.extend(changes);
+    /// These may have been reported or not: they are reported again, unless everything was lost meanwhile. Returns the directories in which
+    /// names are lost.
+    pub fn put_back(&mut self, part: Part<Change>) -> Vec<Ino> {
+        directories_of(&self.changes.put_back(part))
     }
 
     /// Everything is lost. Returns the directories in which names were changed.
     pub fn lose(&mut self) -> Vec<Ino> {
-        let lost = std::mem::take(&mut self.waiting);
         self.made.clear();
-        let mut directories: Vec<Ino> = lost.values().filter_map(Change::directory).collect();
-        directories.sort_unstable();
-        directories.dedup();
-        directories
+        directories_of(&self.changes.lose())
     }
+}
+
+fn directories_of(changes: &[Change]) -> Vec<Ino> {
+    let mut directories: Vec<Ino> = changes.iter().filter_map(Change::directory).collect();
+    directories.sort_unstable();
+    directories.dedup();
+    directories
 }
 
 /// Whether a file was closed empty, and nobody can write it.

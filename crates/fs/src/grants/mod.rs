@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 use crate::record::ObjectRef;
 
 pub(crate) use journal::{CHANGES_AT_ONCE, NeverKnown};
-pub(crate) use kept::{Kept, Looked, Lost, MakeHere, Named, OwnChange};
+pub(crate) use kept::{Kept, Looked, Lost, MakeHere, Named, OwnChange, Report};
 pub(crate) use learned::Learned;
 pub(crate) use names::{NAMES_MAX, NameChange};
 pub(crate) use owner::{Changer, Changing, Granting};
@@ -131,6 +131,8 @@ impl<'a> Touched<'a> {
 pub struct GrantFigures {
     /// Items that it may cache now.
     pub grants: u64,
+    /// Directories among them that are delegated to it.
+    pub directories: u64,
     /// Items that were recalled from it.
     pub recalls: u64,
     /// How often all of its grants in a fileset were void because it did not answer a recall in time.

@@ -195,6 +195,7 @@ impl Namespace {
             for (client, one) in found.unwrap_or_default() {
                 let sum = all.entry(client).or_default();
                 sum.grants += one.grants;
+                sum.directories += one.directories;
                 sum.recalls += one.recalls;
                 sum.evictions += one.evictions;
             }

@@ -117,8 +117,8 @@ static DISK_ERRORS: Metric =
 static IN_FLIGHT: Metric = Metric::gauge(
     "forebay_requests_in_flight",
     &["waits_for"],
-    "Requests that are being carried out, by what they wait for: nothing, or node, owner, lease, handover, lock, commit, \
-     space, disk",
+    "Requests that are being carried out, by what they wait for: nothing, or node, recall, report, owner, lease, handover, \
+     lock, commit, space, disk",
 );
 static OLDEST: Metric =
     Metric::gauge("forebay_oldest_request", &["waits_for"], "Age of the oldest request in flight")
@@ -256,13 +256,17 @@ impl Namespace {
     }
 }
 
-const REASONS: [&str; 9] =
-    ["nothing", "node", "owner", "lease", "handover", "lock", "commit", "space", "disk"];
+const REASONS: [&str; 11] = [
+    "nothing", "node", "recall", "report", "owner", "lease", "handover", "lock", "commit", "space",
+    "disk",
+];
 
 fn waits_for(what: Option<&WaitsFor>) -> &'static str {
     match what {
         None => "nothing",
         Some(WaitsFor::Node(_)) => "node",
+        Some(WaitsFor::Recall(_)) => "recall",
+        Some(WaitsFor::Report(..)) => "report",
         Some(WaitsFor::Owner(_)) => "owner",
         Some(WaitsFor::Lease) => "lease",
         Some(WaitsFor::Handover) => "handover",

@@ -1,20 +1,23 @@
 //! What a node has done by itself, as it reports it to the owner.
 
-use forebay_base::Ino;
+use forebay_base::{Ino, Timestamp};
 use forebay_cluster::grants::GrantNumber;
 use serde::{Deserialize, Serialize};
 
-use super::wire::{Answer, NewInode, Reply, Request};
+use super::wire::{Answer, NewInode, Reply};
+use crate::attributes::SetAttributes;
 use crate::error::FsError;
 use crate::grants::Granted;
 use crate::object::SeenObject;
 use crate::ops::{Access, Reported};
 use crate::partition::Caller;
+use crate::record::Kind;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Change {
-    /// A file was made, and opened with an object of the reporting node. Of one that was closed empty the owner need not know that.
+    /// A file, a directory or a symlink was made; a file was opened with an object of the reporting node. Of one that was closed empty the
+    /// owner need not know that.
     Made {
         parent: Ino,
         name: Vec<u8>,
@@ -23,67 +26,109 @@ pub(crate) enum Change {
         reported: Reported,
         opened: Option<(Access, SeenObject)>,
     },
-    /// A file was removed.
+    /// A file or a symlink was removed.
     Removed { parent: Ino, name: Vec<u8>, ino: Ino },
+    /// An empty directory was removed.
+    DirectoryRemoved { parent: Ino, name: Vec<u8>, ino: Ino },
+    /// A file got another name in its directory. `known` is that file, and the one that had the new name.
+    Renamed { directory: Ino, old: Vec<u8>, new: Vec<u8>, known: Vec<Ino>, time: Timestamp },
+    /// Attributes were set, but not the size, when the object was as `seen`.
+    Set { ino: Ino, set: SetAttributes, seen: Option<SeenObject>, time: Timestamp },
     /// A handle with which a file was made was closed.
     Closed { ino: Ino, access: Access, left: Option<SeenObject> },
 }
 
 impl Change {
-    /// The request that does the same.
-    pub fn request(self) -> Request {
-        match self {
-            Change::Made { parent, name, new, caller, reported, opened } => {
-                let reported = Some(reported);
-                match opened {
-                    Some((access, made)) => {
-                        let made = Some(made);
-                        Request::CreateFile { parent, name, new, caller, access, made, reported }
-                    }
-                    None => Request::Create { parent, name, new, caller, reported },
-                }
-            }
-            Change::Removed { parent, name, ino } => {
-                Request::Unlink { parent, name, known: vec![ino] }
-            }
-            Change::Closed { ino, access, left } => Request::Close { ino, access, left },
-        }
-    }
-
-    /// The directory in which it has changed a name, or the file.
+    /// The directory in which it has changed a name, or the inode.
     pub fn target(&self) -> Ino {
-        match self {
-            Change::Made { parent, .. } | Change::Removed { parent, .. } => *parent,
-            Change::Closed { ino, .. } => *ino,
-        }
+        self.directory().unwrap_or_else(|| self.inode())
     }
 
     /// The directory in which it has changed a name.
     pub fn directory(&self) -> Option<Ino> {
         match self {
-            Change::Made { parent, .. } | Change::Removed { parent, .. } => Some(*parent),
-            Change::Closed { .. } => None,
+            Change::Made { parent, .. }
+            | Change::Removed { parent, .. }
+            | Change::DirectoryRemoved { parent, .. }
+            | Change::Renamed { directory: parent, .. } => Some(*parent),
+            Change::Set { .. } | Change::Closed { .. } => None,
         }
     }
 
-    /// The file that it has made.
-    pub fn made(&self) -> Option<Ino> {
+    /// The inode that it has made or changed.
+    pub fn inode(&self) -> Ino {
         match self {
-            Change::Made { reported, .. } => Some(reported.ino),
-            Change::Removed { .. } | Change::Closed { .. } => None,
+            Change::Made { reported, .. } => reported.ino,
+            Change::Removed { ino, .. }
+            | Change::DirectoryRemoved { ino, .. }
+            | Change::Set { ino, .. }
+            | Change::Closed { ino, .. } => *ino,
+            Change::Renamed { known, directory, .. } => {
+                known.first().copied().unwrap_or(*directory)
+            }
+        }
+    }
+
+    /// The inode that it has made.
+    pub fn made(&self) -> Option<Ino> {
+        matches!(self, Change::Made { .. }).then(|| self.inode())
+    }
+
+    /// The directory that it has made.
+    pub fn made_directory(&self) -> Option<Ino> {
+        match self {
+            Change::Made { new, .. } if new.kind == Kind::Directory => self.made(),
+            _ => None,
+        }
+    }
+
+    /// What has to become of it at the owner.
+    pub fn expected(&self) -> Expected {
+        match self {
+            Change::Closed { .. } => Expected::Anything,
+            Change::Made { opened: Some(_), .. } => Expected::MadeWithObject,
+            Change::Made { opened: None, .. }
+            | Change::Removed { .. }
+            | Change::DirectoryRemoved { .. }
+            | Change::Renamed { .. }
+            | Change::Set { .. } => Expected::Done,
         }
     }
 
     /// Why it is lost with this answer, if it is.
     pub fn lost(&self, answer: &ChangeAnswer) -> Option<String> {
-        match (self, &answer.outcome) {
-            (Change::Closed { .. }, _)
-            | (Change::Made { opened: None, .. }, Outcome::Done | Outcome::Made { .. })
-            | (Change::Made { .. }, Outcome::Made { uses_object: true })
-            | (Change::Removed { .. }, Outcome::Done) => None,
+        self.expected().missed(&answer.outcome)
+    }
+}
+
+/// What has to become of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// It is not lost, whatever the owner says.
+    Anything,
+    Done,
+    /// A file has the object that the reporting node has made.
+    MadeWithObject,
+}
+
+impl Expected {
+    /// Why a change with this outcome is lost, if it is.
+    pub fn missed(self, outcome: &Outcome) -> Option<String> {
+        match (self, outcome) {
+            (Expected::Anything, _)
+            | (Expected::Done, Outcome::Done | Outcome::Made { .. })
+            | (Expected::MadeWithObject, Outcome::Made { uses_object: true }) => None,
             (_, Outcome::Refused(error)) => Some(error.to_string()),
             (_, Outcome::Made { .. }) => Some("the owner did not take its object".to_owned()),
             (_, Outcome::Done) => Some("the owner gave an unexpected answer".to_owned()),
+        }
+    }
+
+    /// The outcome of one that was carried out before, and not lost.
+    pub fn again(self) -> Outcome {
+        match self {
+            Expected::Anything | Expected::Done => Outcome::Done,
+            Expected::MadeWithObject => Outcome::Made { uses_object: true },
         }
     }
 }

@@ -333,12 +333,12 @@ impl RemoteOwner {
     }
 
     /// Makes sure that there are numbers.
-    fn fill(&self, numbers: &mut Numbers) -> Option<()> {
+    pub(super) fn fill(&self, numbers: &mut Numbers) -> Option<()> {
         let now = self.kept.moment();
         if now < numbers.rests_until {
             return None;
         }
-        if numbers.left == 0 {
+        if numbers.left == 0 || numbers.inos_left == 0 {
             let fileset = self.fileset;
             let answer = self.ask(Request::Numbers { fileset, returned: false });
             numbers.rests_until = now + NUMBERS_PAUSE;

@@ -1,4 +1,4 @@
-//! Files that this node makes and removes by itself, in directories that their owner has delegated to it, and reports later: within
+//! What this node makes, changes and removes by itself, in directories that their owner has delegated to it, and reports later: within
 //! [`REPORT_DELAY`], and before it asks the owner for anything else about the fileset.
 //!
 //! **What survives a crash** of this node: nothing that was not reported, as if its programs had not come so far. A sync reports first.
@@ -12,15 +12,17 @@ use forebay_base::Ino;
 use parking_lot::{Condvar, Mutex};
 
 use super::RemoteOwner;
+use super::changes::ChangeAnswer;
 use super::files::await_end;
-use super::owner::not_kept;
+use super::owner::{accepted, not_kept};
 use super::wire::{Answer, Request};
-use crate::attributes::Attributes;
-use crate::error::{FsError, Result};
-use crate::grants::{MakeHere, NeverKnown};
+use crate::attributes::{Attributes, SetAttributes};
+use crate::error::Result;
+use crate::grants::{Lost, MakeHere, NeverKnown, Report};
 use crate::object::{LiveObject, SeenObject};
-use crate::ops::{Access, Home, New, Opened};
+use crate::ops::{Access, Home, New, Opened, Replace};
 use crate::partition::Caller;
+use crate::record::Kind;
 
 /// How long changes wait to be reported together.
 pub(crate) const REPORT_DELAY: Duration = Duration::from_millis(50);
@@ -65,7 +67,8 @@ impl RemoteOwner {
         let object = self.take_fresh().or_else(|| self.make_object());
         let Some((live, ino)) = object.zip(self.take_ino()) else { return Ok(None) };
         let (made, time) = (seen_when_made(&live), self.kept.time());
-        let make = MakeHere { parent, name, new, caller, access, ino, live: &live, made, time };
+        let opened = Some((access, &live, made));
+        let make = MakeHere { parent, name, new, caller, ino, opened, time };
         self.open_files.unsynced().note(parent);
         let attributes = {
             // Whoever tells the next owner what is open must not do so in between.
@@ -83,7 +86,26 @@ impl RemoteOwner {
         Ok(Some((not_kept(attributes), opened)))
     }
 
-    /// Removes a file, in a directory that is delegated to this node. Whether it did: otherwise the owner is to do that.
+    /// Makes a directory or a symlink, in a directory that is delegated to this node. `None` if the owner is to do that.
+    pub(super) fn make_here(
+        &self,
+        (parent, name): (Ino, &[u8]),
+        new: New<'_>,
+        caller: Caller,
+    ) -> Option<Attributes> {
+        let suits = matches!(new.kind, Kind::Directory | Kind::Symlink);
+        if !suits || !self.kept.has_delegations() || !self.kept.may_make_here(parent, name) {
+            return None;
+        }
+        let (ino, time) = (self.take_ino()?, self.kept.time());
+        let make = MakeHere { parent, name, new, caller, ino, opened: None, time };
+        self.open_files.unsynced().note(parent);
+        let made = self.kept.make_here(&make)?;
+        self.open_files.unsynced().note(parent);
+        Some(not_kept(made))
+    }
+
+    /// Removes a file or a symlink, in a directory that is delegated to this node. Whether it did: otherwise the owner is to do that.
     pub(super) fn remove_here(&self, parent: Ino, name: &[u8]) -> bool {
         if !self.kept.has_delegations() {
             return false;
@@ -96,9 +118,52 @@ impl RemoteOwner {
         let Some(removed) = removed else { return false };
         self.open_files.unsynced().note(parent);
         if let Some(NeverKnown(live)) = removed {
-            self.give_up(Some(live));
+            self.give_up(live);
         }
         true
+    }
+
+    /// Removes an empty directory, where it and the one above are delegated to this node. Whether it did.
+    pub(super) fn remove_directory_here(&self, parent: Ino, name: &[u8]) -> bool {
+        if !self.kept.has_delegations() {
+            return false;
+        }
+        self.open_files.unsynced().note(parent);
+        let is_removed = self.kept.remove_directory_here(parent, name);
+        self.open_files.unsynced().note(parent);
+        is_removed
+    }
+
+    /// Gives a file another name in a directory that is delegated to this node. Whether it did.
+    pub(super) fn rename_here(
+        &self,
+        (directory, old): (Ino, &[u8]),
+        (new_directory, new): (Ino, &[u8]),
+        replace: Replace,
+    ) -> bool {
+        let suits = directory == new_directory && replace != Replace::Exchange;
+        if !suits || !self.kept.has_delegations() {
+            return false;
+        }
+        let Some(known) = self.kept.may_rename_here(directory, old, new) else { return false };
+        let replaced = known.get(1).copied();
+        if replaced.is_some() && replace == Replace::Refused {
+            return false;
+        }
+        await_end(|| !replaced.is_some_and(|ino| self.open_files.is_open(ino)));
+        self.open_files.unsynced().note(directory);
+        let is_open = |ino| replace == Replace::Refused || self.open_files.is_open(ino);
+        let is_renamed = self.kept.rename_here(directory, (old, new), is_open);
+        self.open_files.unsynced().note(directory);
+        is_renamed
+    }
+
+    /// Sets attributes of what this node alone knows. `None` if the owner is to do that.
+    pub(super) fn set_here(&self, ino: Ino, set: &SetAttributes) -> Option<Attributes> {
+        if !self.kept.has_delegations() {
+            return None;
+        }
+        self.kept.set_here(ino, set, || self.seen(ino)).map(not_kept)
     }
 
     /// Tells the owner what this node has done by itself. One report is under way at a time.
@@ -110,37 +175,35 @@ impl RemoteOwner {
             return Ok(());
         }
         let _one_at_a_time = self.reporting.lock();
+        let reported = self.report_all_parts();
+        self.note_broken();
+        reported
+    }
+
+    fn report_all_parts(&self) -> Result<()> {
         while let Some(mut report) = self.kept.take_report(|ino| self.open_files.is_open(ino)) {
             report.unused.drain(..).for_each(|live| drop(self.give_up(Some(live))));
-            if let Err(error) = self.publish(&report.objects) {
-                self.kept.not_reported(report);
-                return Err(error);
-            }
-            let (fileset, term) = (self.fileset, report.term);
-            let changes = report.changes();
-            let count = changes.len();
-            let request = Request::Journal { fileset, term, changes };
-            match self.exchange_now(request, Vec::new()).map(|(reply, _)| reply.answer) {
-                Ok(Answer::Journal(replies)) if replies.len() == count => {
-                    self.note_lost(self.kept.reported(&report, &replies));
-                }
-                Ok(Answer::NotMine) => {
-                    self.kept.not_reported(report);
-                    return Err(FsError::Moved);
-                }
-                Ok(other) => {
-                    self.kept.not_reported(report);
-                    return super::owner::senseless(&other);
-                }
+            match self.send_report(&report) {
+                Ok(answers) => self.note_lost(self.kept.reported(&report, &answers)),
                 Err(error) => {
                     self.kept.not_reported(report);
-                    self.note_broken();
                     return Err(error);
                 }
             }
         }
-        self.note_broken();
         Ok(())
+    }
+
+    fn send_report(&self, report: &Report) -> Result<Vec<ChangeAnswer>> {
+        self.publish(&report.objects)?;
+        let (fileset, term) = (self.fileset, report.term);
+        let changes = report.changes();
+        let count = changes.len();
+        let request = Request::Journal { fileset, term, changes };
+        match self.exchange_now(request, Vec::new())?.0.answer {
+            Answer::Journal(answers) if answers.len() == count => Ok(answers),
+            other => super::owner::senseless(&accepted(other)?),
+        }
     }
 
     /// Gives objects their names.
@@ -150,11 +213,12 @@ impl RemoteOwner {
     }
 
     /// Changes that the owner has refused: what their programs were told is not so.
-    fn note_lost(&self, lost: Vec<crate::grants::Lost>) {
+    fn note_lost(&self, lost: Vec<Lost>) {
         for one in &lost {
             tracing::error!(
                 fileset = %self.fileset,
                 owner = %self.node(),
+                at = %one.what,
                 why = %one.why,
                 "a change that this node made by itself in a directory is lost"
             );
@@ -169,19 +233,23 @@ impl RemoteOwner {
     /// What was delegated may have been void, with changes that were not reported.
     pub(super) fn note_broken(&self) {
         let lost = self.kept.take_lost();
-        if !lost.is_empty() {
+        for directory in lost.values() {
             tracing::error!(
                 fileset = %self.fileset,
                 owner = %self.node(),
-                directories = lost.len(),
-                "changes that this node made by itself in directories are lost: it could not report them in time"
+                %directory,
+                "changes that this node made by itself in a directory are lost: it could not report them in time"
             );
-            self.open_files.unsynced().lose(lost);
+        }
+        if !lost.is_empty() {
+            self.open_files.unsynced().lose(lost.into_keys());
         }
     }
 
     fn take_ino(&self) -> Option<Ino> {
-        self.numbers.lock().take_ino()
+        let mut numbers = self.numbers.lock();
+        self.fill(&mut numbers)?;
+        numbers.take_ino()
     }
 }
 

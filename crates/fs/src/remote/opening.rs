@@ -28,7 +28,8 @@ impl Work<'_> {
         match (owner, reported) {
             (_, None) => owner.create(parent, name, new.as_new(), caller),
             (Owner::Local(partition), Some(Reported { ino, .. }))
-                if self.reports && new.kind == Kind::File =>
+                if self.reports
+                    && matches!(new.kind, Kind::File | Kind::Directory | Kind::Symlink) =>
             {
                 partition.use_ino(ino, self.client)?;
                 partition.create_reported(parent, name, new.as_new(), caller, reported)
@@ -106,7 +107,7 @@ impl Work<'_> {
 
     /// Grants the attributes of a file that the client has just made and alone may write: it sees itself how the object on its
     /// disk is. Whoever else opens the file for writing recalls them.
-    fn grant_own(&mut self, ino: Ino, made: SeenObject) -> Option<Attributes> {
+    pub(super) fn grant_own(&mut self, ino: Ino, made: SeenObject) -> Option<Attributes> {
         let partition = self.partition(ino)?;
         let granted = partition.granting()?.grant(self.client, &Item::Attributes(ino))?;
         let attributes = partition.attributes_of_maker(ino, made)?;

@@ -402,6 +402,9 @@ impl RemoteOwner {
         new: New<'_>,
         caller: Caller,
     ) -> Result<Attributes> {
+        if let Some(made) = self.make_here((parent, name), new, caller) {
+            return Ok(made);
+        }
         let own = self.changing(&Touched::new_name(parent, name))?;
         let new = NewInode::of(new);
         let reported = None;
@@ -452,6 +455,9 @@ impl RemoteOwner {
     }
 
     pub(crate) fn remove_directory(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        if self.remove_directory_here(parent, name) {
+            return Ok(());
+        }
         self.remove(parent, name, |name, known| Request::RemoveDirectory { parent, name, known })
     }
 
@@ -485,6 +491,9 @@ impl RemoteOwner {
         replace: Replace,
         whiteout: Option<Caller>,
     ) -> Result<()> {
+        if whiteout.is_none() && self.rename_here(from, to, replace) {
+            return Ok(());
+        }
         let leads_to = |(parent, name): (Ino, &[u8])| self.kept.leads_to(parent, name);
         let known: Vec<Ino> = [from, to].into_iter().filter_map(leads_to).collect();
         let mut touched = Touched::names([from, to]);
@@ -513,6 +522,9 @@ impl RemoteOwner {
     // --- attributes ---
 
     pub(crate) fn set_attributes(&self, ino: Ino, set: SetAttributes) -> Result<Attributes> {
+        if let Some(attributes) = self.set_here(ino, &set) {
+            return Ok(attributes);
+        }
         let _own = self.changing(&Touched::inode(ino))?;
         let seen = self.seen(ino);
         self.ask_attributes(Request::SetAttributes { ino, set, seen })

@@ -180,7 +180,15 @@ impl<'a> Work<'a> {
 impl Work<'_> {
     /// Carries out a request. What it changed is known to the kernel of this node afterwards.
     pub(super) fn answer(&mut self, request: Request) -> Reply {
-        let answer = self.carry_out(request).unwrap_or_else(|error| match error {
+        self.answer_by(|work| work.carry_out(request))
+    }
+
+    /// As [`Work::answer`], of what `carry_out` does.
+    pub(super) fn answer_by(
+        &mut self,
+        carry_out: impl FnOnce(&mut Self) -> Result<Answer>,
+    ) -> Reply {
+        let answer = carry_out(self).unwrap_or_else(|error| match error {
             FsError::Moved => Answer::NotMine,
             error => Answer::Refused(error),
         });
@@ -262,11 +270,11 @@ impl Work<'_> {
         }
     }
 
-    fn changed(&mut self, ino: Ino) {
+    pub(super) fn changed(&mut self, ino: Ino) {
         self.stale.push(Stale::Attributes(ino));
     }
 
-    fn changed_name(&mut self, parent: Ino, name: &[u8]) {
+    pub(super) fn changed_name(&mut self, parent: Ino, name: &[u8]) {
         self.stale.push(Stale::Entry(parent, name.to_vec()));
         self.changed(parent);
     }

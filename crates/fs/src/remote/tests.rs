@@ -183,7 +183,27 @@ fn changes() -> Vec<(u64, Change)> {
         ),
         (7, Change::Made { parent, name: name.clone(), new, caller, reported, opened }),
         (8, Change::Closed { ino: INO, access, left: Some(seen()) }),
-        (9, Change::Removed { parent, name, ino: INO }),
+        (9, Change::Removed { parent, name: name.clone(), ino: INO }),
+        (10, Change::DirectoryRemoved { parent, name: name.clone(), ino: INO }),
+        (
+            11,
+            Change::Renamed {
+                directory: parent,
+                old: name.clone(),
+                new: name,
+                known: vec![INO, parent],
+                time: Timestamp::new(5, 6),
+            },
+        ),
+        (
+            12,
+            Change::Set {
+                ino: INO,
+                set: SetAttributes { mode: Some(0o600), ..SetAttributes::default() },
+                seen: Some(seen()),
+                time: Timestamp::new(5, 6),
+            },
+        ),
     ]
 }
 

@@ -24,7 +24,7 @@ use crate::partition::Caller;
 use crate::record::{DiskRecord, Durability, FilesetSettings, Kind, ObjectRef, Placement, Usage};
 
 /// Version of requests and answers.
-pub(crate) const VERSION: u8 = 6;
+pub(crate) const VERSION: u8 = 7;
 /// Longest head, in bytes: an extended attribute, or a part of a listing, is at most 64 KiB; lists of filesets grow.
 pub(crate) const HEAD_MAX: usize = 64 << 20;
 /// Most bytes of a file in one request or answer.

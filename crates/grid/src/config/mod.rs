@@ -284,6 +284,13 @@ pub enum HostEngine {
     Slurm,
 }
 
+impl HostEngine {
+    /// Whether it is an agent, which it is where nothing else is said.
+    pub(crate) fn is_agent(&self) -> bool {
+        *self == HostEngine::Agent
+    }
+}
+
 /// What is said of one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

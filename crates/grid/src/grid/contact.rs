@@ -4,7 +4,7 @@
 //! was answered by a grant. The grid counts from when it took that message, which is later. So once the
 //! grid's count is over, nothing of that host runs any more, and what ran there may start elsewhere.
 
-use crate::config::{Load, Unlisted};
+use crate::config::{HostEngine, Load, Unlisted};
 use crate::event::{Effect, Joined, Memory, Outcome, RunStatus};
 use crate::grid::Grid;
 use crate::grid::running::End;
@@ -22,12 +22,19 @@ impl Grid {
         let name = joined.host;
         if self.host_id(&name).is_none() {
             self.record(Change::HostKnown(name.clone()), out);
+            self.index.configure(&self.ledger);
         }
         let host = self.host_id(&name).expect("the host is known by now");
+        if let Some(reason) = self.engine_fault(host, joined.engine) {
+            out.effects.push(Effect::Refuse { host: name, reason });
+            return;
+        }
+        if self.ledger.engine(host) != joined.engine {
+            self.record(Change::Engine { host, engine: joined.engine }, out);
+        }
         if self.ledger.host_switch(host) == HostSwitch::Removed {
             self.record(Change::Host { host, state: HostSwitch::Open }, out);
         }
-        self.index.hosts.resize_with(self.ledger.hosts.len(), Default::default);
         let now = &mut self.index.hosts[host.0 as usize];
         now.facts = Some(joined.facts);
         now.load = None;
@@ -68,6 +75,35 @@ impl Grid {
             let never = run.phase == Phase::Starting && joined.memory == Memory::Kept;
             self.end_attempt(task, if never { End::NeverStarted } else { End::Lost }, out);
         }
+    }
+
+    /// Why an agent may not run the jobs of its host in this way: others run there in another way, which it knows nothing of, or
+    /// the settings say otherwise. So a controller knows before it gives the jobs of a host up whether Slurm still has them.
+    fn engine_fault(&self, host: HostId, engine: HostEngine) -> Option<String> {
+        let now = &self.index.hosts[host.0 as usize];
+        let name = self.ledger.hosts.at(host.0);
+        // A host that the settings call Slurm's may have jobs from before its agent first joined.
+        let before = if self.is_slurm(host) { HostEngine::Slurm } else { HostEngine::Agent };
+        let words = |engine| match engine {
+            HostEngine::Agent => "by an agent",
+            HostEngine::Slurm => "through Slurm",
+        };
+        if engine == HostEngine::Agent && self.is_set_to_slurm(host) {
+            return Some(format!(
+                "the settings of the leading controller say that host {name} runs its jobs through Slurm: start its agent with \
+                 --engine slurm, or remove engine = \"slurm\" from grid.toml"
+            ));
+        }
+        if engine != before && !now.runs.is_empty() {
+            return Some(format!(
+                "host {name} has {} jobs that run {}, and this agent would run them {}: start the agent as before until they have \
+                 ended",
+                now.runs.len(),
+                words(before),
+                words(engine)
+            ));
+        }
+        None
     }
 
     /// Makes the agent's view of a task that it has agree with the grid's.

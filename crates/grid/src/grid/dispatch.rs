@@ -20,6 +20,7 @@ use crate::grid::reserve::{Blocked, Waiters};
 use crate::hosts::{HostNow, Reach};
 use crate::index::Candidate;
 use crate::journal::{HostSwitch, Starts};
+use crate::ledger::Job;
 use crate::parse::period::Period;
 use crate::parse::resources::GPU;
 use crate::ready::{Entry, Line, Shape, ShapeId};
@@ -194,6 +195,13 @@ impl Grid {
         self.ledger.used(user).priority(self.now, rules, shares, in_use.unwrap_or_default())
     }
 
+    /// Fair-share priority of the user of a job now, if users of its queue take turns by it.
+    #[must_use]
+    pub fn fair_share(&self, job: &Job) -> Option<f64> {
+        let config = self.queue_config(job.queue)?;
+        (config.order == Order::FairShare).then(|| self.priority(job.user))
+    }
+
     /// What of a user goes next, as far as limits let it and a place was not looked for in vain. In one
     /// round limits leave less and less, so what did not go once does not go later.
     fn first(
@@ -210,6 +218,7 @@ impl Grid {
             !full.contains(&shape)
                 && needs.slots <= left
                 && self.reservation_obstacle(needs.reservation.as_ref(), name).is_none()
+                && self.full_group(user, needs.group.as_ref()).is_none()
         })
     }
 
@@ -416,8 +425,14 @@ impl Grid {
         None
     }
 
-    /// Whether a host stands for the nodes of a Slurm cluster.
+    /// Whether a host stands for the nodes of a Slurm cluster: its agent has said so when it joined, or the settings say so
+    /// before it has.
     pub(super) fn is_slurm(&self, host: HostId) -> bool {
+        self.ledger.engine(host) == HostEngine::Slurm || self.is_set_to_slurm(host)
+    }
+
+    /// Whether the settings say that a host stands for the nodes of a Slurm cluster.
+    pub(super) fn is_set_to_slurm(&self, host: HostId) -> bool {
         let place = self.index.hosts[host.0 as usize].config;
         place.is_some_and(|place| self.ledger.config.hosts[place].engine == HostEngine::Slurm)
     }

@@ -9,6 +9,7 @@ use crate::config::{AreaExceeded, Exceeded};
 use crate::depend::Verdict;
 use crate::grid::Grid;
 use crate::grid::dispatch::SlotLimit;
+use crate::group::JobGroup;
 use crate::index;
 use crate::ledger::Job;
 use crate::parse::period::Period;
@@ -83,6 +84,15 @@ pub enum Reason {
     Throttle {
         /// So many.
         active: u32,
+    },
+    /// As many tasks of its job group, or of one in which that lies, are on hosts as may be at once.
+    GroupFull {
+        /// Which group.
+        group: JobGroup,
+        /// So many.
+        used: u32,
+        /// The most.
+        most: u32,
     },
     /// Its queue is no longer in the settings.
     QueueGone(QueueName),
@@ -422,6 +432,8 @@ impl Grid {
         if job.throttled() {
             reasons.push(Reason::Throttle { active: job.tally.active });
         }
+        let full = self.full_group(job.user, job.spec.group.as_ref());
+        reasons.extend(full.map(|(group, used, most)| Reason::GroupFull { group, used, most }));
         reasons.extend(self.queue_obstacle(job.queue));
         let user = self.ledger.user_of(job);
         reasons.extend(self.reservation_obstacle(job.spec.reservation.as_ref(), user));

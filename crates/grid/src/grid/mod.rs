@@ -7,6 +7,7 @@ mod control;
 mod dispatch;
 mod explain;
 mod flow;
+mod group;
 mod modify;
 mod possible;
 mod preempt;
@@ -22,6 +23,7 @@ mod words;
 
 pub use explain::{Explanation, HostObstacle, HostVerdict, Placement, Reason};
 pub use flow::StepState;
+pub use group::GroupView;
 pub use resource::ResourceView;
 pub use view::{HostView, LastStart, QueueView, State};
 
@@ -49,6 +51,9 @@ pub struct Grid {
     /// When a job has run for long enough that it may make room for one that waits.
     preempt_look: Moment,
 }
+
+/// How soon after a round that made room is the next one, which gives others what is left of it.
+const ROUND_AGAIN_MS: u64 = 10;
 
 impl Grid {
     /// A grid as it was when the last of `records` was made: `ledger` is an earlier state, such as
@@ -116,6 +121,10 @@ impl Grid {
                 let deleted = self.unreserve(&by, &name, out);
                 out.effects.push(deleted.unwrap_or_else(Effect::Rejected));
             }
+            Event::Group { by, group, verb } => {
+                let changed = self.change_group(&by, group, verb, out);
+                out.effects.push(changed.unwrap_or_else(Effect::Rejected));
+            }
             Event::Configured(config) => self.configure(config, out),
             Event::HostJoined(joined) => self.join(*joined, out),
             Event::HostLoad { host, load } => self.take_load(&host, load, out),
@@ -158,6 +167,7 @@ impl Grid {
         let round = match self.ledger.config.general.dispatch {
             Dispatch::Interval { .. } if stirred || passed => self.next_round,
             Dispatch::Interval { .. } => Moment::NEVER,
+            Dispatch::Event if stirred => self.now.after(ROUND_AGAIN_MS),
             Dispatch::Event => self.next_reservation(),
         };
         let times = self.index.times.next();

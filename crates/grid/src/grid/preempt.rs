@@ -88,7 +88,9 @@ impl Grid {
     /// Entries like that of a job which would start after it, one for each task, as far as limits let them.
     fn behind(&self, blocked: &Blocked) -> Vec<Entry> {
         let Blocked { queue, user, shape, .. } = *blocked;
-        let left = self.slots_left(queue, user) / self.index.shapes.get(shape).slots;
+        let needs = self.index.shapes.get(shape);
+        let left = self.slots_left(queue, user) / needs.slots;
+        let left = left.min(self.room_in_group(user, needs.group.as_ref()));
         let tasks = |entry: &Entry| match entry.place {
             Some(_) => 1,
             None => {

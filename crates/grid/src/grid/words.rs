@@ -43,6 +43,7 @@ impl fmt::Display for Reason {
             Reason::Resource { .. }
             | Reason::ResourceKept { .. }
             | Reason::Throttle { .. }
+            | Reason::GroupFull { .. }
             | Reason::QueueGone(_)
             | Reason::QueueInactive
             | Reason::DispatchWindow
@@ -84,6 +85,9 @@ impl Reason {
             }
             Reason::Throttle { active } => {
                 write!(f, "{active} elements of the array are running, the limit of the array")
+            }
+            Reason::GroupFull { group, used, most } => {
+                write!(f, "job group {group} has {used} of at most {most} tasks on hosts")
             }
             Reason::QueueGone(name) => write!(f, "queue {name} is no longer in the settings"),
             Reason::QueueInactive => f.write_str("the queue is inactive"),

@@ -12,6 +12,7 @@ mod config;
 mod dispatch;
 mod flow_model;
 mod flows;
+mod groups;
 mod impossible;
 mod inputs;
 mod lifecycle;

@@ -1,7 +1,7 @@
 //! A host that stands for the nodes of a Slurm cluster.
 
 use crate::support::{Rig, launched, refusal, spec};
-use forebay_grid::config::{Config, Load};
+use forebay_grid::config::{Config, HostEngine, Load};
 use forebay_grid::event::{Loss, Memory, RunReport, RunStatus, Verb};
 use forebay_grid::grid::State;
 use forebay_grid::service::{Service, ServicePort};
@@ -105,4 +105,36 @@ fn options_of_a_queue_go_with_the_start_and_losses_are_slurms_own() {
     assert!(matches!(rig.grid.state(task), Some(State::Finished { .. })));
     let refused = Config::read("[[queue]]\nname = \"q\"\nslurm = [\"--wrap=x\"]").unwrap_err();
     assert!(refused.to_string().contains("line 3") && refused.to_string().contains("--wrap"));
+}
+
+#[test]
+fn a_controller_knows_what_slurm_has_though_its_settings_do_not_say_so() {
+    let mut rig = Rig::new("[general]\nlease = \"20 s\"\nhost_timeout = \"30 s\"\n", &[]);
+    rig.join_as(HostEngine::Slurm, ("s", 4), Memory::Kept, Vec::new());
+    let job = rig.submit(JobSpec { rerun: Rerun::Rerunnable, ..spec() });
+    rig.start(TaskId::only(job));
+    let why = refusal(&rig.submit_as("u", interactive()));
+    assert!(why.contains("Slurm"), "{why}");
+    // The next controller reads it in the journal.
+    rig.restart();
+    assert_eq!(rig.pass(10 * 86_400_000), []);
+    assert!(matches!(rig.grid.state(TaskId::only(job)), Some(State::Unknown { .. })));
+    // An agent that knows nothing of Slurm may not join meanwhile, and takes nothing from the host.
+    let refused = |effects: &[Effect], said: &str| match effects {
+        [Effect::Refuse { reason, .. }] => assert!(reason.contains(said), "{reason}"),
+        other => panic!("{other:?}"),
+    };
+    refused(&rig.join("s", 4, Memory::Kept, Vec::new()), "1 jobs that run through Slurm");
+    assert!(matches!(rig.grid.state(TaskId::only(job)), Some(State::Unknown { .. })));
+    let runs = vec![report(job, RunStatus::Running)];
+    rig.join_as(HostEngine::Slurm, ("s", 4), Memory::Kept, runs);
+    assert!(matches!(rig.grid.state(TaskId::only(job)), Some(State::Running { .. })));
+    rig.exit(TaskId::only(job), 0);
+    // Without jobs it may become a host like others, unless the settings still call it Slurm's.
+    rig.join("s", 4, Memory::Kept, Vec::new());
+    let job = rig.submit(interactive());
+    assert!(rig.host_of(job).is_some());
+    rig.configure(SLURM);
+    let plain = rig.join_as(HostEngine::Agent, ("s", 4), Memory::Kept, Vec::new());
+    refused(&plain, "--engine slurm");
 }

@@ -70,8 +70,10 @@ pub enum Welcome {
     },
 }
 
-/// Why a hello is refused. A kind exists only where the caller acts differently.
+/// Why a hello is refused. A kind exists only where the caller acts differently. On the wire it is its number, and a number that
+/// this version does not know is read as [`RefusalKind::Unknown`]: its reason is for people in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "u32", into = "u32")]
 pub enum RefusalKind {
     /// The nodes have no version in common.
     Version,
@@ -89,6 +91,36 @@ pub enum RefusalKind {
     Busy,
     /// The question cannot be answered; the text says why.
     Question,
+    /// A kind of a later version.
+    Unknown,
+}
+
+impl RefusalKind {
+    /// The kinds that have a number, in the order of their numbers.
+    const NUMBERED: [RefusalKind; 8] = [
+        RefusalKind::Version,
+        RefusalKind::Cluster,
+        RefusalKind::Certificate,
+        RefusalKind::NotMember,
+        RefusalKind::Superseded,
+        RefusalKind::NoSession,
+        RefusalKind::Busy,
+        RefusalKind::Question,
+    ];
+}
+
+impl From<u32> for RefusalKind {
+    fn from(number: u32) -> RefusalKind {
+        let kind = usize::try_from(number).ok().and_then(|place| RefusalKind::NUMBERED.get(place));
+        kind.copied().unwrap_or(RefusalKind::Unknown)
+    }
+}
+
+impl From<RefusalKind> for u32 {
+    fn from(kind: RefusalKind) -> u32 {
+        let number = RefusalKind::NUMBERED.iter().zip(0..).find(|(known, _)| **known == kind);
+        number.map_or(u32::MAX, |(_, number)| number)
+    }
 }
 
 /// A refusal: kind, and a sentence for people.
@@ -117,7 +149,8 @@ impl Refusal {
             | RefusalKind::NotMember
             | RefusalKind::Superseded
             | RefusalKind::NoSession
-            | RefusalKind::Question => false,
+            | RefusalKind::Question
+            | RefusalKind::Unknown => false,
         }
     }
 }
@@ -287,6 +320,21 @@ mod tests {
         let mut wire = Wire::default();
         put(&mut wire, versions, body).unwrap();
         wire.written.into()
+    }
+
+    #[test]
+    fn kinds_of_refusals_keep_their_numbers_and_one_of_a_later_version_is_read_with_its_reason() {
+        for (kind, number) in RefusalKind::NUMBERED.into_iter().zip(0_u8..) {
+            let bytes = postcard::to_stdvec(&Refusal::new(kind, "why")).unwrap();
+            assert_eq!(bytes, [number, 3, b'w', b'h', b'y'], "{kind:?}");
+            assert_eq!(postcard::from_bytes::<Refusal>(&bytes).unwrap().kind, kind);
+        }
+        let later = Wire { incoming: said([0, VERSION], &(8_u32, "why")), ..Wire::default() };
+        let Err(GreetingError::Refused(refusal)) = greet(&mut { later }, &hello()) else {
+            panic!("a refusal is not read as one")
+        };
+        assert_eq!((refusal.kind, &refusal.reason[..]), (RefusalKind::Unknown, "why"));
+        assert!(!refusal.may_pass());
     }
 
     #[test]

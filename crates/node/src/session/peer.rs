@@ -214,7 +214,8 @@ impl Peer {
             RefusalKind::Cluster
             | RefusalKind::Certificate
             | RefusalKind::Busy
-            | RefusalKind::Question => Over::Unreachable(reason),
+            | RefusalKind::Question
+            | RefusalKind::Unknown => Over::Unreachable(reason),
         }
     }
 

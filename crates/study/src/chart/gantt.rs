@@ -77,8 +77,9 @@ impl Gantt<'_> {
             (self.axis.shades(height))
             (rows_of(&base, height))
             (self.axis.ticks(height))
-            @if row >= ROW_PIXELS { (self.names(&bars, row)) }
             (self.rows(&bars, row))
+            // On top: a name may have room on its bar alone.
+            @if row >= ROW_PIXELS { (self.names(&bars, row)) }
             @if row < ROW_PIXELS {
                 g class="grid" {
                     text x="-8" y="0" dy=".7em" { (1) }
@@ -202,7 +203,8 @@ pub fn cut(name: &str) -> String {
 mod tests {
     use super::*;
 
-    static AXIS: TimeAxis = TimeAxis { end: 100.0, bands: Vec::new() };
+    static AXIS: TimeAxis =
+        TimeAxis { end: 100.0, bands: Vec::new(), zero: crate::chart::time::Zero::Start };
 
     fn gantt(count: usize) -> Gantt<'static> {
         let bar = |i: usize| Bar {

@@ -111,6 +111,23 @@ pub fn time_ticks(end: f64, count: usize) -> Vec<Tick> {
         .collect()
 }
 
+/// Ticks of a time axis of `end` seconds that ends now: labelled by how long ago they are, `count` of them or somewhat fewer.
+#[must_use]
+pub fn ticks_until_now(end: f64, count: usize) -> Vec<Tick> {
+    const DAY: f64 = 86_400.0;
+    let ago = |tick: Tick| {
+        let label = match tick.at {
+            at if at <= 0.0 => "now".to_owned(),
+            at if at >= 2.0 * DAY && at % DAY == 0.0 => {
+                format!("\u{2212}{}", join(&(at / DAY).to_string(), "d"))
+            }
+            _ => format!("\u{2212}{}", tick.label),
+        };
+        Tick { at: end - tick.at, label }
+    };
+    time_ticks(end, count).into_iter().map(ago).rev().collect()
+}
+
 fn time_label(at: f64, step: f64) -> String {
     let whole = at.round() as u64;
     if step < 1.0 {
@@ -208,6 +225,16 @@ mod tests {
         assert_eq!(axis(8000.0), "0|0:30 h|1:00 h|1:30 h|2:00 h");
         assert_eq!(axis(40_000.0), "0|2 h|4 h|6 h|8 h|10 h");
         assert_eq!(axis(f64::NAN), "0");
+    }
+
+    #[test]
+    fn time_until_now_is_counted_backwards() {
+        let axis = |end| labels(&ticks_until_now(end, 8));
+        assert_eq!(axis(3600.0), "−60 min|−50 min|−40 min|−30 min|−20 min|−10 min|now");
+        assert_eq!(axis(86_400.0), "−24 h|−20 h|−16 h|−12 h|−8 h|−4 h|now");
+        assert_eq!(axis(31.0 * 86_400.0), "−28 d|−24 d|−20 d|−16 d|−12 d|−8 d|−4 d|now");
+        let ticks = ticks_until_now(100.0, 8);
+        assert_eq!(ticks.last().map(|tick| tick.at), Some(100.0));
     }
 
     #[test]

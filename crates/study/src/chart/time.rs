@@ -10,7 +10,7 @@ use super::POINTS_MAX;
 use super::figure::{
     Caption, Ink, Key, Stroke, columns_of, curves, drawing, figure, percent, points, rows_of, short,
 };
-use super::scale::{Linear, time_ticks};
+use super::scale::{Linear, ticks_until_now, time_ticks};
 use super::thin::{Stretch, average, envelope};
 use super::unit::Unit;
 
@@ -32,6 +32,17 @@ pub struct TimeAxis {
     pub end: f64,
     /// The stages; one alone is not marked.
     pub bands: Vec<Band>,
+    /// From where its labels count.
+    pub zero: Zero,
+}
+
+/// From where the labels of a time axis count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zero {
+    /// From its left edge, forwards.
+    Start,
+    /// From its right edge, which is now, backwards.
+    Now,
 }
 
 /// One curve.
@@ -128,7 +139,10 @@ impl TimeAxis {
     /// The axis below a drawing.
     #[must_use]
     pub fn ticks(&self, height: f64) -> Markup {
-        let ticks = time_ticks(self.end, 9);
+        let ticks = match self.zero {
+            Zero::Start => time_ticks(self.end, 9),
+            Zero::Now => ticks_until_now(self.end, 9),
+        };
         let placed: Vec<_> = ticks.iter().map(|tick| (self.part(tick.at), tick)).collect();
         columns_of(&placed, height)
     }
@@ -307,7 +321,7 @@ mod tests {
         }
     }
 
-    static AXIS: TimeAxis = TimeAxis { end: 4.0, bands: Vec::new() };
+    static AXIS: TimeAxis = TimeAxis { end: 4.0, bands: Vec::new(), zero: Zero::Start };
 
     #[test]
     fn a_line_goes_through_its_values() {
@@ -338,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_long_line_is_a_band_that_reaches_its_extremes() {
-        let axis = TimeAxis { end: 10_000.0, bands: Vec::new() };
+        let axis = TimeAxis { end: 10_000.0, bands: Vec::new(), zero: Zero::Start };
         let value = |i: u32| if i == 7777 { 100e6 } else { 50e6 };
         let points = (0..10_000).map(|i| (f64::from(i), value(i))).collect();
         let svg = chart(&axis, vec![points]).lines().unwrap().into_string();
@@ -356,19 +370,26 @@ mod tests {
         assert!(chart(&AXIS, vec![vec![]]).lines().is_none());
         assert!(chart(&AXIS, vec![vec![(1.0, f64::NAN)]]).lines().is_none());
         assert!(chart(&AXIS, vec![]).stack().is_none());
-        let none = TimeAxis { end: 0.0, bands: Vec::new() };
+        let none = TimeAxis { end: 0.0, bands: Vec::new(), zero: Zero::Start };
         assert!(chart(&none, vec![vec![(0.0, 1.0)]]).lines().is_none());
     }
 
     #[test]
     fn names_of_stages_without_room_become_numbers() {
         let band = |label: &str, start, end| Band { label: label.to_owned(), start, end };
-        let roomy =
-            TimeAxis { end: 4.0, bands: vec![band("read", 0.0, 2.0), band("write", 2.0, 4.0)] };
+        let roomy = TimeAxis {
+            end: 4.0,
+            bands: vec![band("read", 0.0, 2.0), band("write", 2.0, 4.0)],
+            zero: Zero::Start,
+        };
         assert!(!roomy.numbered());
         assert!(roomy.strip().into_string().contains(">read<"));
         let long = "a".repeat(300);
-        let tight = TimeAxis { end: 4.0, bands: vec![band(&long, 0.0, 1.0), band("b", 1.0, 4.0)] };
+        let tight = TimeAxis {
+            end: 4.0,
+            bands: vec![band(&long, 0.0, 1.0), band("b", 1.0, 4.0)],
+            zero: Zero::Start,
+        };
         assert!(tight.strip().into_string().contains(">2<"));
     }
 }

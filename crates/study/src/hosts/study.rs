@@ -19,10 +19,15 @@ use crate::sampler::{Seen, spread};
 const BEAT: Duration = Duration::from_secs(5);
 /// How often files are looked at while something is waited for.
 const TURN: Duration = Duration::from_millis(50);
-/// How long a host may take to settle.
+/// How long a host may take to settle while its watcher runs.
 const SETTLE_MAX: Duration = Duration::from_secs(600);
+/// How often to ask whether the watchers that do not answer still run.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long to wait at the end of a run for the last seconds of a host.
 const LAST_MAX: Duration = Duration::from_secs(5);
+
+/// Says why the watcher of a host does not run any more, if it does not.
+pub type Fate = Box<dyn FnMut(&str) -> Option<String>>;
 
 /// The hosts of a study, each with a watcher.
 pub struct Hosts {
@@ -32,6 +37,9 @@ pub struct Hosts {
     voice: Arc<Voice>,
     thread: Option<JoinHandle<()>>,
     settle: u64,
+    fate: Option<Fate>,
+    /// When that was asked last.
+    asked: Option<Instant>,
 }
 
 /// What a job of a run was, as far as its bytes are to be found among those of its host.
@@ -114,7 +122,31 @@ impl Hosts {
             voice,
             thread: Some(thread),
             settle: 0,
+            fate: None,
+            asked: None,
         })
+    }
+
+    /// From now on, whoever waits for an answer of a watcher asks `fate` from time to time whether it still runs.
+    pub fn ask_for_fates(&mut self, fate: Fate) {
+        self.fate = Some(fate);
+    }
+
+    /// Fails if one of the watchers that have not `answered` does not run any more. Asks at most once a second.
+    fn check_fates(&mut self, answered: impl Fn(&Follower) -> bool) -> Result<()> {
+        let now = self.clock.instant();
+        if self.asked.is_some_and(|at| now.saturating_duration_since(at) < LOOK) {
+            return Ok(());
+        }
+        self.asked = Some(now);
+        let Some(fate) = &mut self.fate else { return Ok(()) };
+        for one in self.followers.iter().filter(|one| !answered(one)) {
+            if let Some(why) = fate(&one.name) {
+                let reason = format!("host {}: {why}", one.name);
+                return Err(Error::Launcher { reason });
+            }
+        }
+        Ok(())
     }
 
     /// Takes what is new of all hosts.
@@ -126,10 +158,13 @@ impl Hosts {
     }
 
     /// The hosts whose watchers have not said anything yet.
-    #[must_use]
-    pub fn silent(&self) -> Vec<&str> {
+    ///
+    /// # Errors
+    /// [`Error::Launcher`] if one of these does not run any more.
+    pub fn silent(&mut self) -> Result<Vec<&str>> {
+        self.check_fates(|one| one.introduction.is_some())?;
         let silent = self.followers.iter().filter(|one| one.introduction.is_none());
-        silent.map(|one| one.name.as_str()).collect()
+        Ok(silent.map(|one| one.name.as_str()).collect())
     }
 
     fn introductions(&self) -> impl Iterator<Item = &Introduction> {
@@ -176,6 +211,7 @@ impl Hosts {
                     format!("host {} does not answer; see its job of the grid", first.name);
                 return Err(Error::Launcher { reason });
             }
+            self.check_fates(|one| one.settled.0 >= wanted)?;
             std::thread::sleep(TURN);
         }
         for one in &mut self.followers {

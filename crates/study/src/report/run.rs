@@ -6,7 +6,7 @@ use super::hosts;
 use super::page::{chart_or, gone};
 use crate::chart::figure::{Caption, Ink};
 use crate::chart::gantt::{Bar, Gantt, Outcome};
-use crate::chart::time::{Band, Rule, Series, TimeAxis, TimeChart};
+use crate::chart::time::{Band, Rule, Series, TimeAxis, TimeChart, Zero};
 use crate::chart::unit::Unit;
 use crate::record::{DeviceScope, Exit, JobKind, JobRecord, Run, Sample};
 use crate::statistics::{weighted_mean, weighted_median};
@@ -37,7 +37,8 @@ impl<'a> Timeline<'a> {
             start: stage.start_seconds,
             end: stage.end_seconds,
         });
-        let axis = TimeAxis { end: run.seconds.max(sampled), bands: bands.collect() };
+        let axis =
+            TimeAxis { end: run.seconds.max(sampled), bands: bands.collect(), zero: Zero::Start };
         Timeline { run, summary, memory_bytes, axis }
     }
 

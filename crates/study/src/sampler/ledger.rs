@@ -154,8 +154,8 @@ fn amounts(sample: &mut Sample) -> [&mut u64; 4] {
     ]
 }
 
-/// Spreads what was seen late evenly over the samples of its time, to the byte; all of it goes to the last
-/// sample if none has a part in that time.
+/// Spreads what was seen late evenly over the samples of its time, to the byte. What has no length, or lies where there are no samples,
+/// goes to the sample in which it ends; after all samples, to the last.
 pub fn spread(samples: &mut [Sample], seen: &Seen) {
     let overlap = |sample: &Sample| {
         let start = sample.at_seconds - sample.seconds;
@@ -179,7 +179,8 @@ pub fn spread(samples: &mut [Sample], seen: &Seen) {
             *rest -= given;
         }
     }
-    if let Some(sample) = samples.last_mut() {
+    let place = samples.partition_point(|sample| sample.at_seconds < seen.to);
+    if let Some(sample) = samples.get_mut(place.min(samples.len().saturating_sub(1))) {
         for (amount, rest) in amounts(sample).into_iter().zip(rest) {
             *amount += rest;
         }
@@ -295,5 +296,14 @@ mod tests {
         assert_eq!(samples.each_ref().map(|sample| sample.file_read_bytes), [2, 9]);
         assert_eq!(samples[1].file_write_calls, 6);
         spread(&mut [], &Seen { from: 0.0, to: 1.0, row: [1, 0, 0, 0] });
+    }
+
+    #[test]
+    fn what_has_no_length_goes_to_the_sample_in_which_it_ends() {
+        let mut samples = [sample(1.0, 1.0), sample(2.0, 1.0), sample(3.0, 1.0)];
+        for (at, bytes) in [(0.4, 1), (1.0, 10), (1.5, 100), (2.0, 1000)] {
+            spread(&mut samples, &Seen { from: at, to: at, row: [bytes, 0, 0, 0] });
+        }
+        assert_eq!(samples.each_ref().map(|sample| sample.file_read_bytes), [11, 1100, 0]);
     }
 }

@@ -2,7 +2,9 @@
 
 use anyhow::{Result, ensure};
 use forebay_engine::protocol::HostState;
+use forebay_grid::journal::HostSwitch;
 use forebay_grid::parse::period::Period;
+use forebay_grid::vocabulary::Moment;
 use serde::Deserialize;
 
 use crate::history::collect::Look;
@@ -66,6 +68,24 @@ fn condition(code: impl Into<String>, text: impl Into<String>) -> Condition {
     Condition { code: code.into(), text: text.into() }
 }
 
+/// How long before its end the authority's certificate is an alert: it cannot be renewed, only replaced by a new cluster.
+const AUTHORITY_MARGIN: Period = Period(60 * 86_400_000);
+
+/// What is wrong with a certificate that is valid until `expires`.
+fn expiry(
+    (at, expires): (Moment, Moment),
+    margin: Period,
+    code: String,
+    what: &str,
+) -> Option<Condition> {
+    let left = expires.since(at);
+    if left == 0 {
+        return Some(condition(code, format!("{what} has expired")));
+    }
+    let days = left / 86_400_000;
+    (left < margin.as_ms()).then(|| condition(code, format!("{what} expires in {days} days")))
+}
+
 impl Rules {
     /// Checks the values.
     ///
@@ -111,23 +131,53 @@ impl Rules {
             ));
         }
         for certificate in &look.certificates {
-            let left = certificate.expires.since(look.at);
-            if left < self.certificate.as_ms() {
-                let days = left / 86_400_000;
-                let text = format!("the certificate {} expires in {days} days", certificate.file);
-                found.push(condition("certificate/web", text));
-            }
+            let what = format!("the certificate {}", certificate.file);
+            let code = "certificate/web".to_owned();
+            found.extend(expiry((look.at, certificate.expires), self.certificate, code, &what));
         }
+        self.cluster(look, &mut found);
         found
+    }
+
+    fn cluster(&self, look: &Look, found: &mut Vec<Condition>) {
+        let Some(cluster) = &look.cluster else { return };
+        if let Some(fault) = &cluster.fault {
+            found.push(condition("cluster", format!("the cluster cannot be asked: {fault}")));
+        }
+        for node in &cluster.nodes {
+            let name = &node.name;
+            if let Some(away) = &node.away {
+                found.push(condition(format!("node_away/{name}"), format!("node {name} {away}")));
+            }
+            let what = format!("the certificate of node {name}");
+            let code = format!("certificate/node/{name}");
+            found.extend(expiry(
+                (look.at, node.certificate_expires),
+                self.certificate,
+                code,
+                &what,
+            ));
+        }
+        if let Some(expires) = cluster.authority_expires {
+            let code = "certificate/authority".to_owned();
+            let what = "the certificate of the cluster's authority";
+            found.extend(expiry((look.at, expires), AUTHORITY_MARGIN, code, what));
+        }
     }
 
     fn hosts(&self, look: &Look, found: &mut Vec<Condition>) {
         for host in &look.hosts {
             let name = &host.name;
-            if host.state == HostState::Unreachable {
-                let text = format!("host {name} is unreachable");
-                found.push(condition(format!("host_unreachable/{name}"), text));
-            }
+            let is_wanted = host.switch == HostSwitch::Open;
+            let text = match host.state {
+                HostState::Up => None,
+                HostState::Unreachable => Some(format!("host {name} is unreachable")),
+                HostState::Gone if is_wanted => Some(format!(
+                    "host {name} is gone: its jobs were given up (forebay host close or remove if it shall not come back)"
+                )),
+                HostState::Gone => None,
+            };
+            found.extend(text.map(|text| condition(format!("host_unreachable/{name}"), text)));
             let Some(load) = host.load.filter(|_| host.state == HostState::Up) else { continue };
             let is_full = host.slots > 0 && host.used_slots >= host.slots;
             if is_full && load.ut < self.processors_used_min {
@@ -187,12 +237,12 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
-    use forebay_grid::vocabulary::Moment;
+    use forebay_engine::protocol::HostView;
 
     use super::*;
     use crate::history::collect::Rates;
     use crate::http::Certificate;
-    use crate::watched::{Disk, Files, Fileset};
+    use crate::watched::{ClusterHealth, Disk, Files, Fileset, Node};
 
     #[test]
     fn each_threshold_raises_its_alert() {
@@ -238,5 +288,73 @@ mod tests {
         ];
         assert_eq!(codes, wanted);
         assert_eq!(rules.judge(&Look::default()), []);
+    }
+
+    #[test]
+    fn nodes_that_are_away_and_certificates_of_all_nodes_raise_alerts_of_their_own() {
+        const DAY: u64 = 86_400_000;
+        let node = |name: &str, away: Option<&str>, days: u64| Node {
+            name: name.to_owned(),
+            away: away.map(str::to_owned),
+            certificate_expires: Moment(days * DAY),
+        };
+        let cluster = ClusterHealth {
+            fault: None,
+            nodes: vec![
+                node("n0", None, 190),
+                node("n1", Some("does not run"), 99),
+                node("n2", None, 110),
+            ],
+            authority_expires: Some(Moment(159 * DAY)),
+        };
+        let look =
+            Look { at: Moment(100 * DAY), cluster: Some(cluster.clone()), ..Look::default() };
+        let found = Rules::default().judge(&look);
+        let texts: Vec<(&str, &str)> =
+            found.iter().map(|one| (one.code.as_str(), one.text.as_str())).collect();
+        assert_eq!(
+            texts,
+            [
+                ("node_away/n1", "node n1 does not run"),
+                ("certificate/node/n1", "the certificate of node n1 has expired"),
+                ("certificate/node/n2", "the certificate of node n2 expires in 10 days"),
+                (
+                    "certificate/authority",
+                    "the certificate of the cluster's authority expires in 59 days"
+                ),
+            ]
+        );
+        let silent =
+            ClusterHealth { fault: Some("no etcd".to_owned()), ..ClusterHealth::default() };
+        let found = Rules::default().judge(&Look { cluster: Some(silent), ..look });
+        assert_eq!(found.iter().map(|one| &*one.code).collect::<Vec<_>>(), ["cluster"]);
+    }
+
+    #[test]
+    fn a_host_that_was_given_up_stays_an_alert_unless_it_is_closed() {
+        let host = |name: &str, state, switch| HostView {
+            name: name.parse().unwrap(),
+            state,
+            switch,
+            slots: 1,
+            used_slots: 0,
+            memory_bytes: None,
+            used_memory_bytes: 0,
+            load: None,
+            tasks: Vec::new(),
+            containment: None,
+        };
+        let look = Look {
+            hosts: vec![
+                host("up", HostState::Up, HostSwitch::Open),
+                host("gone", HostState::Gone, HostSwitch::Open),
+                host("closed", HostState::Gone, HostSwitch::Closed),
+                host("cut", HostState::Unreachable, HostSwitch::Closed),
+            ],
+            ..Look::default()
+        };
+        let codes: Vec<String> =
+            Rules::default().judge(&look).into_iter().map(|found| found.code).collect();
+        assert_eq!(codes, ["host_unreachable/gone", "host_unreachable/cut"]);
     }
 }

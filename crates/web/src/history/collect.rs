@@ -10,8 +10,12 @@ use forebay_grid::vocabulary::Moment;
 
 use crate::api::grid::{all_hosts, all_queues};
 use crate::app::App;
+use crate::history::runs::RUNS_MAX;
 use crate::http::Certificate;
-use crate::watched::{Cause, Files, causes_since};
+use crate::watched::{Cause, ClusterHealth, Files, causes_since};
+
+/// The most lines of unfinished jobs in which those that run are looked for.
+const JOBS_MAX: u32 = 2 * RUNS_MAX as u32;
 
 /// What was found at one time.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +32,8 @@ pub struct Look {
     pub trouble: Option<String>,
     /// The file system, if there is one.
     pub files: Option<Files>,
+    /// The cluster of which this machine is a node, if it is one.
+    pub cluster: Option<ClusterHealth>,
     /// Who caused what since the look before.
     pub causes: Vec<Cause>,
     /// Rates since the look before.
@@ -97,6 +103,7 @@ impl Collector {
             look.unreachable = Some(format!("{error:#}"));
         }
         look.files = app.watched.files();
+        look.cluster = app.watched.cluster();
         look.certificates =
             app.settings.tls_cert.iter().filter_map(|file| Certificate::read(file).ok()).collect();
         if let Some(before) = &self.before {
@@ -119,6 +126,12 @@ impl Collector {
         let failed = |problem: crate::problem::Problem| anyhow::anyhow!(problem.detail);
         (look.hosts, look.trouble) = all_hosts(&mut client).map_err(failed)?;
         (look.queues, _) = all_queues(&mut client).map_err(failed)?;
+        if look.hosts.iter().any(|host| !host.tasks.is_empty()) {
+            // The oldest come first, and so do those that run.
+            let (mut jobs, _) = client.jobs(None, false, Some(JOBS_MAX))?;
+            jobs.retain(|job| job.host.is_some() && job.tasks == 1);
+            app.runs.take(look.at, &jobs);
+        }
         let today = jiff::Timestamp::from_millisecond(i64::try_from(look.at.0)?)?
             .to_zoned(jiff::tz::TimeZone::UTC)
             .date();

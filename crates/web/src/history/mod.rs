@@ -1,10 +1,11 @@
 //! The past: a file of samples for each subject, which [`collect`] fills.
 //!
-//! Subjects are the grid, the file system, and each host, queue and fileset, up to `subjects_max` of those. Samples survive the end
+//! What running jobs use is kept in memory ([`runs`]). Subjects are the grid, the file system, and each host, queue and fileset, up to `subjects_max` of those. Samples survive the end
 //! of the process, however it comes; after a crash of the machine the latest seconds may be missing.
 
 pub mod collect;
 pub mod ring;
+pub mod runs;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -7,7 +7,7 @@ use forebay_grid::flow::FlowId;
 use forebay_grid::grid::StepState;
 use forebay_study::chart::figure::Caption;
 use forebay_study::chart::gantt::{Bar, Gantt, Outcome, cut};
-use forebay_study::chart::time::TimeAxis;
+use forebay_study::chart::time::{TimeAxis, Zero};
 use maud::{Markup, html};
 
 use super::layout::Content;
@@ -94,7 +94,7 @@ fn bars(view: &View<'_>, flow: &FlowView) -> Markup {
     let now = view.site.app.now();
     let since = |at: forebay_grid::vocabulary::Moment| at.since(flow.begun) as f64 / 1000.0;
     let end = since(flow.ended.unwrap_or(now)).max(1.0);
-    let axis = TimeAxis { end, bands: Vec::new() };
+    let axis = TimeAxis { end, bands: Vec::new(), zero: Zero::Start };
     let bars = flow.steps.iter().filter_map(|step| {
         let start = since(step.started?);
         Some(Bar {

@@ -36,7 +36,6 @@ pub fn queues(view: &View<'_>) -> Page {
 
 fn queue_row(view: &View<'_>, queue: &QueueView) -> Markup {
     let path = |verb: &str| format!("/queues/{}/{verb}", encoded(queue.name.as_str()));
-    let most = queue.slots_max.map_or_else(|| "no limit".to_owned(), |most| format!("of {most}"));
     html! {
         tr {
             td { (queue.name) @if queue.is_default { " (default)" } }
@@ -44,7 +43,10 @@ fn queue_row(view: &View<'_>, queue: &QueueView) -> Markup {
             td { (state(if queue.open { "open" } else { "closed" })) }
             td { (state(if queue.active { "active" } else { "inactive" })) }
             td { (state(if queue.windows_open { "open" } else { "closed" })) }
-            td { (meter(f64::from(queue.used_slots), queue.slots_max.map_or(0.0, f64::from), &format!("{} {most}", queue.used_slots))) }
+            td {
+                @if let Some(most) = queue.slots_max { (meter(f64::from(queue.used_slots), f64::from(most), &format!("{} of {most}", queue.used_slots))) }
+                @else { (queue.used_slots) ", without a limit" }
+            }
             td.number { (queue.pending_tasks) }
             td.number { (queue.held_tasks) }
             td.number { (queue.active_tasks) }
@@ -58,8 +60,15 @@ fn queue_row(view: &View<'_>, queue: &QueueView) -> Markup {
     }
 }
 
+/// A name to sort by: gridn2 comes before gridn10.
+fn in_order(name: &str) -> (&str, u64) {
+    let head = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    (head, name[head.len()..].parse().unwrap_or(0))
+}
+
 pub fn hosts(view: &View<'_>) -> Page {
-    let (hosts, _) = all_hosts(&mut view.site.app.client(view.who)?)?;
+    let (mut hosts, _) = all_hosts(&mut view.site.app.client(view.who)?)?;
+    hosts.sort_by(|one, other| in_order(one.name.as_str()).cmp(&in_order(other.name.as_str())));
     let (seconds, _) = range(view);
     let body = html! {
         (map(&hosts))
@@ -117,5 +126,17 @@ fn host_row(view: &View<'_>, host: &HostView) -> Markup {
                 td.actions { @if is_open { (button(view, &path("close"), "Close")) } @else { (button(view, &path("open"), "Open")) } }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_listed_by_their_numbers() {
+        let mut names = ["gridn10", "gridn2", "b", "gridn", "a7"];
+        names.sort_by(|one, other| in_order(one).cmp(&in_order(other)));
+        assert_eq!(names, ["a7", "b", "gridn", "gridn2", "gridn10"]);
     }
 }

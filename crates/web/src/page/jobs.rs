@@ -3,6 +3,8 @@
 use forebay_engine::protocol::{JobView, RefusalKind};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::vocabulary::Target;
+use forebay_study::chart::figure::{Caption, Ink};
+use forebay_study::chart::time::{Series, TimeAxis, TimeChart, Zero};
 use forebay_study::chart::unit::{Unit, span};
 use maud::{Markup, html};
 
@@ -10,6 +12,7 @@ use super::layout::Content;
 use super::plot::{bytes, jobs, name_of, state, time, took};
 use super::{Page, View, button};
 use crate::api::jobs::{Stream, reasons, tail};
+use crate::history::runs::Point;
 use crate::problem::{Problem, kind_of};
 
 /// The most lines of the list.
@@ -72,7 +75,7 @@ pub fn one(view: &View<'_>, id: &str) -> Page {
     let said = reasons(&mut client, target);
     let body = html! {
         (buttons(view, target, &lines))
-        (facts(view, first))
+        (facts(view, first, &lines))
         h2 { "Why" }
         @match &said {
             Ok(said) => {
@@ -88,7 +91,7 @@ pub fn one(view: &View<'_>, id: &str) -> Page {
             }
             Err(problem) => { p.note { (problem.detail) } }
         }
-        @if is_array { h2 { "Elements" } (jobs(view, &lines)) }
+        @if is_array { h2 { "Elements" } (jobs(view, &lines)) } @else { (timeline(view, first)) }
         (history(&attempts))
         @if !is_array { (output(view, target, first)) }
     };
@@ -110,25 +113,48 @@ fn buttons(view: &View<'_>, target: Target, lines: &[JobView]) -> Markup {
     }
 }
 
-fn facts(view: &View<'_>, job: &JobView) -> Markup {
+/// How many tasks of an array are in each state, in the order in which they are listed.
+fn states(lines: &[JobView]) -> Vec<(&'static str, u64)> {
+    let mut counts: Vec<(&str, u64)> = Vec::new();
+    for line in lines {
+        let (word, tasks) = (line.state.word(), u64::from(line.tasks));
+        match counts.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, count)) => *count += tasks,
+            None => counts.push((word, tasks)),
+        }
+    }
+    counts
+}
+
+/// What is known of a job; of an array what its elements have in common.
+fn facts(view: &View<'_>, job: &JobView, lines: &[JobView]) -> Markup {
     let now = view.site.app.now();
-    let used = job.usage;
+    let is_array = lines.len() > 1 || job.tasks > 1;
+    let used = job.usage.filter(|_| !is_array);
     let seconds = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), span);
     html! {
         dl.facts {
-            dt { "State" } dd { (state(job.state.word())) @if let Some(exit) = &job.exit { " " (exit) } }
+            @if !job.name.is_empty() { dt { "Name" } dd { (job.name) } }
+            dt { "State" }
+            dd {
+                @if is_array { @for (word, tasks) in states(lines) { (tasks) " " (state(word)) " " } }
+                @else { (state(job.state.word())) @if let Some(exit) = &job.exit { " " (exit) } }
+            }
             dt { "User" } dd { (job.user) }
             dt { "Queue" } dd { (job.queue) }
-            dt { "Host" } dd { @if let Some(host) = &job.host { (host) } @else { "-" } }
+            @if !is_array { dt { "Host" } dd { @if let Some(host) = &job.host { (host) } @else { "-" } } }
             dt { "Command" } dd { code { (job.command.join(" ")) } }
             dt { "Submitted" } dd { (time(job.submitted)) }
-            dt { "Started" } dd { @if let Some(at) = job.started { (time(at)) ", for " (took(job.started, job.ended.unwrap_or(now))) } @else { "-" } }
-            dt { "Ended" } dd { @if let Some(at) = job.ended { (time(at)) } @else { "-" } }
-            dt { "Slots" } dd { (job.slots) " requested; " (used.and_then(|used| used.cpu_per_real()).map_or_else(|| "-".to_owned(), |cpu| Unit::Plain.show(cpu))) " processors used" }
+            @if !is_array {
+                dt { "Started" } dd { @if let Some(at) = job.started { (time(at)) ", for " (took(job.started, job.ended.unwrap_or(now))) } @else { "-" } }
+                dt { "Ended" } dd { @if let Some(at) = job.ended { (time(at)) } @else { "-" } }
+            }
+            dt { "Slots" }
+            dd { (job.slots) " requested" @if let Some(cpu) = used.and_then(|used| used.cpu_per_real()) { "; " (Unit::Plain.show(cpu)) " processors used" } }
             @if let Some(asked) = &job.asked {
                 dt { "Memory" } dd {
-                    (asked.memory_bytes.map_or_else(|| "-".to_owned(), bytes)) " requested; "
-                    (used.and_then(|used| used.peak_memory_bytes).map_or_else(|| "-".to_owned(), bytes)) " used at most"
+                    (asked.memory_bytes.map_or_else(|| "none".to_owned(), bytes)) " requested"
+                    @if let Some(peak) = used.and_then(|used| used.peak_memory_bytes) { "; " (bytes(peak)) " used at most" }
                 }
                 dt { "Time limit" } dd { (seconds(asked.time_limit_seconds)) }
                 dt { "Directory" } dd { code { (asked.directory) } }
@@ -142,7 +168,38 @@ fn facts(view: &View<'_>, job: &JobView) -> Markup {
     }
 }
 
-/// The timeline: finished starts, with where their time went.
+/// What the latest start used over time, as far as the server saw it.
+fn timeline(view: &View<'_>, job: &JobView) -> Markup {
+    let Some((start, points)) = view.site.app.runs.of(&job.id) else { return html! {} };
+    let end = points.last().map_or(0.0, |point| point.end);
+    let axis = TimeAxis { end, bands: Vec::new(), zero: Zero::Start };
+    let line = |place: usize, label: &str, of: fn(&Point) -> f64| Series {
+        label: label.to_owned(),
+        ink: Ink::number(place),
+        figures: String::new(),
+        points: points.iter().map(|point| (point.end, of(point))).collect(),
+    };
+    let chart = |title: &str, unit: Unit, series: Vec<Series>| {
+        let note = format!("Start {start} of the job; time since it began.");
+        let caption = Caption::new(title, &note);
+        TimeChart { caption, unit, axis: &axis, height: 130.0, series, rules: Vec::new() }.lines()
+    };
+    let processors = vec![
+        line(0, "processors in use", |point| point.processors),
+        line(1, "share of the time that something waited for I/O", |point| point.io_wait),
+    ];
+    let bytes =
+        vec![line(0, "read", |point| point.read), line(1, "written", |point| point.written)];
+    html! {
+        h2 { "Over time" }
+        div.pair {
+            (chart("Processors and I/O wait", Unit::Plain, processors).unwrap_or_default())
+            (chart("Bytes by system calls", Unit::BytesPerSecond, bytes).unwrap_or_default())
+        }
+    }
+}
+
+/// Finished starts, with where their time went.
 fn history(attempts: &[AttemptRecord]) -> Markup {
     if attempts.is_empty() {
         return html! {};
@@ -178,7 +235,7 @@ fn output(view: &View<'_>, target: Target, job: &JobView) -> Markup {
             @match tail(&view.site.app, view.who, (target, stream), (None, TAIL)) {
                 Ok(read) => {
                     p.note { (read.path) ", " (bytes(read.length)) @if read.offset > 0 { "; the end of it" } }
-                    pre.output tabindex="0" { (read.text) }
+                    @if !read.text.is_empty() { pre.output tabindex="0" { (read.text) } }
                 }
                 Err(problem) => { p.note { (problem.detail) } }
             }

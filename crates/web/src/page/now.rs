@@ -4,9 +4,11 @@ use forebay_engine::protocol::HostState;
 use forebay_study::chart::unit::Unit;
 use maud::{Markup, html};
 
+use super::action::encoded;
 use super::layout::Content;
 use super::plot::{chart, figures, jobs, range, ranges};
 use super::{Page, View};
+use crate::watched::{Files, Waiting};
 
 /// The most lines of a list.
 const LINES: usize = 10;
@@ -42,6 +44,10 @@ pub fn page(view: &View<'_>) -> Page {
             h2 { "Who causes what" }
             (causes(&look.causes))
         }
+        @if let Some(files) = look.files.as_ref().filter(|files| view.who.admin && !files.waits.is_empty()) {
+            h2 { "Requests that wait for over a second" }
+            (waits(files))
+        }
         h2 { "Jobs that run" @if !view.who.admin { ": yours" } }
         (jobs(view, &running))
         p { a href="/jobs" { "All jobs" } }
@@ -75,6 +81,30 @@ fn key_figures(view: &View<'_>) -> Markup {
     figures(&all)
 }
 
+/// The longest waits.
+fn waits(files: &Files) -> Markup {
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    let age = |wait: &Waiting| Unit::Seconds.show(wait.age_ms as f64 / 1000.0);
+    let more = files.waiting.saturating_sub(files.waits.len());
+    html! {
+        div.scroll { table {
+            thead { tr { th.number { "Age" } th { "Operation" } th { "File" } th { "Made by" } th { "Waits for" } } }
+            tbody {
+                @for wait in &files.waits {
+                    tr {
+                        td.number { (age(wait)) } td { (wait.operation) } td { code { (wait.file) } }
+                        td { (wait.made_by) } td { (wait.reason) }
+                    }
+                }
+            }
+        } }
+        p.note {
+            @if more > 0 { "And " (more) " more. " }
+            "Those of this machine; " code { "forebay waiters" } " lists those of all nodes of a cluster."
+        }
+    }
+}
+
 fn causes(causes: &[crate::watched::Cause]) -> Markup {
     let table = |heading: &str, sorted: &[&crate::watched::Cause]| {
         html! {
@@ -85,7 +115,11 @@ fn causes(causes: &[crate::watched::Cause]) -> Markup {
                     tbody {
                         @for cause in sorted.iter().take(LINES) {
                             tr {
-                                td { (cause.user) } td { (cause.job) }
+                                td { (cause.user) }
+                                td {
+                                    @if cause.job.starts_with(|c: char| c.is_ascii_digit()) { a href={ "/jobs/" (encoded(&cause.job)) } { (cause.job) } }
+                                    @else { (cause.job) }
+                                }
                                 td.number { (cause.operations) } td.number { (super::plot::bytes(cause.bytes)) }
                             }
                         }

@@ -3,12 +3,13 @@
 use forebay_engine::protocol::JobView;
 use forebay_grid::vocabulary::Moment;
 use forebay_study::chart::figure::{Caption, Ink};
-use forebay_study::chart::time::{Series, TimeAxis, TimeChart};
+use forebay_study::chart::time::{Series, TimeAxis, TimeChart, Zero};
 use forebay_study::chart::unit::{Unit, span};
 use maud::{Markup, html};
 
 use super::View;
 use super::action::encoded;
+use crate::api::shape::Time;
 use crate::api::views::Samples;
 
 /// How far pages look back.
@@ -57,9 +58,9 @@ pub fn chart(
         figures: latest(&samples, column).map(|value| unit.show(value)).unwrap_or_default(),
         points: points(&samples, column, begin),
     });
-    let axis = TimeAxis { end: seconds as f64, bands: Vec::new() };
+    let axis = TimeAxis { end: seconds as f64, bands: Vec::new(), zero: Zero::Now };
     let range = RANGES.iter().find(|(_, of, _)| *of == seconds).map_or("time", |found| found.0);
-    let note = format!("The last {range}; now is at the right edge.");
+    let note = format!("The last {range}.");
     let chart = TimeChart {
         caption: Caption::new(title, &note),
         unit,
@@ -108,7 +109,7 @@ pub fn state(word: &str) -> Markup {
     let (mark, class) = match word {
         "running" | "starting" | "up" => ("\u{25b6}", "run"),
         "done" | "open" | "active" => ("\u{2713}", "good"),
-        "pending" | "held" | "suspended" | "muted" | "closed" | "inactive" | "over" => {
+        "pending" | "held" | "suspended" | "skipped" | "muted" | "closed" | "inactive" | "over" => {
             ("\u{25cb}", "wait")
         }
         _ => ("\u{2715}", "bad"),
@@ -142,6 +143,15 @@ pub fn time(at: Moment) -> Markup {
     let text =
         known.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string();
     html! { time datetime=(known) { (text) } }
+}
+
+/// The same of a moment as the API says it.
+pub fn said(at: &Time) -> Markup {
+    let known = at.0.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond);
+    match known.and_then(|ms| u64::try_from(ms).ok()) {
+        Some(ms) => time(Moment(ms)),
+        None => html! { (at.0) },
+    }
 }
 
 /// How long something took, or has taken.

@@ -5,10 +5,11 @@ use forebay_study::chart::unit::Unit;
 use maud::{Markup, html};
 
 use super::layout::Content;
-use super::plot::{bytes, chart, good, meter, range, ranges, state, time};
+use super::plot::{bytes, chart, good, meter, range, ranges, said, state, time};
 use super::space::space;
 use super::{Page, View};
 use crate::api::grid::all_areas;
+use crate::watched::ClusterHealth;
 
 /// The most areas of a list.
 const AREAS: usize = 20;
@@ -110,6 +111,31 @@ fn disk_row(disk: &crate::watched::Disk) -> Markup {
     }
 }
 
+/// The nodes of the cluster, and how long their certificates are valid.
+fn nodes(cluster: &ClusterHealth) -> Markup {
+    html! {
+        h2 { "Nodes of the cluster" }
+        @if let Some(fault) = &cluster.fault { p.problem { "The cluster cannot be asked: " (fault) } }
+        @if !cluster.nodes.is_empty() {
+            div.scroll { table {
+                thead { tr { th { "Node" } th { "State" } th { "Certificate valid until" } } }
+                tbody {
+                    @for node in &cluster.nodes {
+                        tr {
+                            td { (node.name) }
+                            td { @if let Some(away) = &node.away { (state("away")) ": " (away) } @else { (state("up")) } }
+                            td { (time(node.certificate_expires)) }
+                        }
+                    }
+                }
+            } }
+            @if let Some(expires) = cluster.authority_expires {
+                p.note { "The certificate of the authority is valid until " (time(expires)) ". " code { "forebay doctor --cluster" } " checks more." }
+            }
+        }
+    }
+}
+
 pub fn health(view: &View<'_>) -> Page {
     let alerts = view.site.app.alerts.list();
     let findings = view.site.app.watched.findings();
@@ -124,13 +150,14 @@ pub fn health(view: &View<'_>) -> Page {
                         tr {
                             td { code { (alert.code) } }
                             td { (state(if !alert.firing { "over" } else if alert.muted_until.is_some() { "muted" } else { "firing" })) }
-                            td { (alert.text) } td { (alert.since.0) } td { (alert.resolved.as_ref().map_or("", |at| &at.0)) }
+                            td { (alert.text) } td { (said(&alert.since)) } td { @if let Some(at) = &alert.resolved { (said(at)) } }
                         }
                     }
                 }
             } }
             p.note { code { "forebay alerts --mute CODE --for '4 h'" } " has nobody notified of an alert for a time." }
         }
+        @if let Some(cluster) = &view.site.look.lock().clone().cluster { (nodes(cluster)) }
         h2 { "What the advisor finds on this machine" }
         @if findings.is_empty() { p { (good("Nothing.")) } }
         @for finding in &findings {

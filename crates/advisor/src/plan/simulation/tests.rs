@@ -8,7 +8,7 @@ fn job(node: u32, due_seconds: f64, processor: f64, bytes: f64, other: f64) -> J
         background_bytes: 0.0,
         other_seconds: other,
     };
-    Job { node, due_seconds, demand }
+    Job { node: Some(node), slots: 1, due_seconds, demand }
 }
 
 fn setup(nodes: u32, cores: f64, concurrent: u32) -> Setup {
@@ -40,6 +40,23 @@ fn jobs_wait_for_slots_in_the_order_in_which_they_are_due() {
     close(found.seconds, 5.0);
     close(found.slot_wait_seconds, 2.0);
     close(found.real_seconds, 5.0);
+}
+
+#[test]
+fn a_job_without_a_node_goes_where_most_slots_are_free_and_takes_its_slots() {
+    let any = |slots: u32, due: f64, processor: f64| Job {
+        node: None,
+        slots,
+        ..job(0, due, processor, 0.0, 0.0)
+    };
+    // Two of two slots fill both nodes; the third waits for the one that ends first.
+    let jobs = vec![any(2, 0.0, 3.0), any(2, 0.0, 5.0), any(1, 1.0, 1.0)];
+    let found = simulate(&jobs, &setup(2, 4.0, 2)).unwrap();
+    close(found.slot_wait_seconds, 2.0);
+    close(found.seconds, 5.0);
+    // A third node has room at once.
+    close(simulate(&jobs, &setup(3, 4.0, 2)).unwrap().slot_wait_seconds, 0.0);
+    assert!(simulate(&jobs, &setup(2, 4.0, 1)).is_err(), "a job that fits on no node");
 }
 
 #[test]
@@ -110,7 +127,7 @@ fn more_nodes_storage_or_cores_never_make_the_run_longer() {
 fn a_thousand_nodes_with_the_same_jobs_take_as_long_as_one() {
     let mine: Vec<Job> = (0..20).map(|at| job(0, f64::from(at), 5.0, 1e6, 1.0)).collect();
     let all: Vec<Job> = (0..1000)
-        .flat_map(|node| mine.iter().map(move |one| Job { node, ..one.clone() }))
+        .flat_map(|node| mine.iter().map(move |one| Job { node: Some(node), ..one.clone() }))
         .collect();
     let one = simulate(&mine, &setup(1, 4.0, 8)).unwrap();
     let thousand = simulate(&all, &setup(1000, 4.0, 8)).unwrap();

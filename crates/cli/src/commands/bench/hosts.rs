@@ -1,6 +1,7 @@
 //! The hosts of a study on the grid of a cluster: starts their watchers, and lets them go.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock;
+use forebay_engine::home::GridHome;
+use forebay_engine::protocol::client::Client;
+use forebay_grid::vocabulary::JobId;
 use forebay_study::hosts::{FOLDER, Hosts};
 use forebay_study::run::{Areas, Observer, Progress, Scratch};
 use uuid::Uuid;
@@ -56,8 +60,11 @@ pub fn start(
     let marks = mark(places.subjects)?;
     let names: Vec<String> = launcher.hosts().iter().map(ToString::to_string).collect();
     let mut hosts = Hosts::make(&folder, &names, Arc::clone(clock))?;
-    let started = submit(places, launcher, &folder, &names, &marks)
-        .and_then(|()| wait(&mut hosts, &folder, clock, observer));
+    let started = submit(places, launcher, &folder, &names, &marks).and_then(|watchers| {
+        let home = launcher.home().clone();
+        hosts.ask_for_fates(Box::new(move |host| fate(&home, *watchers.get(host)?)));
+        wait(&mut hosts, &folder, clock, observer)
+    });
     match started {
         Ok(true) => Ok(Some(RefCell::new(hosts))),
         Ok(false) => {
@@ -95,11 +102,12 @@ fn submit(
     folder: &Path,
     names: &[String],
     marks: &[Mark],
-) -> Result<()> {
+) -> Result<BTreeMap<String, JobId>> {
     let text = |path: &Path| {
         let text = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()));
         text.map(str::to_owned)
     };
+    let mut watchers = BTreeMap::new();
     for (place, name) in names.iter().enumerate() {
         let here = |path: &Path| text(&at_node(places.mounts, path, place));
         let mut command = vec![text(places.program)?, "bench".to_owned(), "watch-host".to_owned()];
@@ -115,9 +123,18 @@ fn submit(
         for Mark(path) in marks {
             command.extend(["--seen".to_owned(), here(path)?]);
         }
-        launcher.watch_host(place, command, here(&folder.join(format!("{name}.log")))?)?;
+        let log = here(&folder.join(format!("{name}.log")))?;
+        watchers.insert(name.clone(), launcher.watch_host(place, command, log)?);
     }
-    Ok(())
+    Ok(watchers)
+}
+
+/// Why a watcher does not run any more, as the grid knows it. A controller that is away says nothing.
+fn fate(home: &GridHome, job: JobId) -> Option<String> {
+    let (lines, _) = Client::connect(home).ok()?.jobs(Some(job.into()), true, None).ok()?;
+    let line = lines.first().filter(|line| line.ended.is_some())?;
+    let how = line.exit.as_ref().map_or_else(String::new, |exit| format!(", {exit}"));
+    Some(format!("its watcher, job {job}, has ended: {}{how}", line.state))
 }
 
 /// Waits until all hosts have answered; false if it was interrupted.
@@ -131,7 +148,7 @@ fn wait(
     loop {
         hosts.read()?;
         hosts.known()?;
-        let silent: Vec<String> = hosts.silent().into_iter().map(str::to_owned).collect();
+        let silent: Vec<String> = hosts.silent()?.into_iter().map(str::to_owned).collect();
         let Some(first) = silent.first() else { return Ok(true) };
         if clock.instant().saturating_duration_since(begin) > START_MAX {
             let log = fs::read_to_string(folder.join(format!("{first}.log"))).unwrap_or_default();

@@ -222,11 +222,16 @@ impl GridLauncher {
         &self.hosts
     }
 
-    /// Submits the watcher of a host; what it prints goes to `output`.
+    /// Submits the watcher of a host; what it prints goes to `output`. Its job.
     ///
     /// # Errors
     /// If the grid refuses it.
-    pub fn watch_host(&mut self, place: usize, command: Vec<String>, output: String) -> Result<()> {
+    pub fn watch_host(
+        &mut self,
+        place: usize,
+        command: Vec<String>,
+        output: String,
+    ) -> Result<JobId> {
         let host = &self.hosts[place];
         let spec = JobSpec {
             command,
@@ -239,7 +244,12 @@ impl GridLauncher {
         };
         let job = self.accepted(spec)?;
         self.watchers.push(job);
-        Ok(())
+        Ok(job)
+    }
+
+    /// The grid.
+    pub fn home(&self) -> &GridHome {
+        &self.home
     }
 
     /// Ends watchers by force: those that wait for their start, and those that do not listen. One that has ended is left alone.

@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 use forebay_engine::agent::{self, nursery, watchdog};
 use forebay_engine::cgroup::Parent;
 use forebay_engine::cluster::Cluster;
 use forebay_engine::home::{Begin, GridHome};
 use forebay_engine::protocol::{Answer, Ask};
 use forebay_engine::relay;
-use forebay_engine::server::settings::NO_SLURM;
 use forebay_engine::server::{self, settings};
 use forebay_engine::shim::allocation;
 use forebay_grid::config::HostEngine;
@@ -218,11 +217,6 @@ impl Agent {
                 bail!("--name is missing: choose a name for this host, as in --name gridn1")
             }
         };
-        ensure!(
-            self.engine == Engine::Agent || !home.cluster().exists(),
-            "--engine slurm: {} is a node of a cluster's grid: {NO_SLURM}",
-            self.root.display()
-        );
         let engine = self.engine.into();
         check_engine(&home, &name, engine)?;
         // Whoever finds no such times in `forebay usage` looks here for the reason.
@@ -267,13 +261,15 @@ pub fn slurm_lines(name: &str) -> String {
     format!("[[host]]\nname = \"{name}\"\nengine = \"slurm\"\n")
 }
 
-/// Refuses an engine that is not the one which the settings name: the controller has to know what it can rely on.
+/// Refuses an engine that is not the one which the settings name. In a cluster the controllers have settings of their own: there
+/// the agent says what its engine is when it joins, and is refused if those of the leading one say otherwise.
 fn check_engine(home: &GridHome, name: &HostName, engine: HostEngine) -> Result<()> {
     let config = settings::read(home)?;
     let listed = config.hosts.iter().find(|host| host.name == *name);
     let said = listed.map_or(HostEngine::Agent, |host| host.engine);
     let path = home.settings();
     match (said, engine) {
+        (HostEngine::Agent, HostEngine::Slurm) if home.cluster().exists() => Ok(()),
         (HostEngine::Agent, HostEngine::Slurm) => bail!(
             "--engine slurm: {} does not say that host {name} runs its jobs through Slurm; add these lines and run \
              forebay reload:\n{}",

@@ -2,6 +2,7 @@
 
 use forebay_base::ByteSize;
 use forebay_engine::protocol::JobView;
+use forebay_grid::group::JobGroup;
 use forebay_grid::spec::{Input, Rerun};
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::Moment;
@@ -21,6 +22,9 @@ pub struct Chosen {
     /// Only jobs with this name; a trailing * matches anything.
     #[arg(short = 'J', long, value_name = "NAME")]
     name: Option<String>,
+    /// Only jobs in this job group or in one below it.
+    #[arg(long, value_name = "PATH", value_parser = |text: &str| text.parse::<JobGroup>())]
+    group: Option<JobGroup>,
 }
 
 /// Which jobs are shown.
@@ -36,7 +40,7 @@ pub struct Choice {
 impl Chosen {
     /// Whether there is no filter.
     pub fn is_everything(&self) -> bool {
-        self.queue.is_none() && self.user.is_none() && self.name.is_none()
+        self.queue.is_none() && self.user.is_none() && self.name.is_none() && self.group.is_none()
     }
 
     /// Whether a job is one of them.
@@ -48,6 +52,10 @@ impl Chosen {
         self.queue.as_ref().is_none_or(|queue| job.queue.to_string() == *queue)
             && self.user.as_ref().is_none_or(|user| job.user.to_string() == *user)
             && self.name.as_ref().is_none_or(named)
+            && self
+                .group
+                .as_ref()
+                .is_none_or(|group| job.group.as_ref().is_some_and(|own| own.is_within(group)))
     }
 }
 
@@ -106,6 +114,7 @@ pub fn block(job: &JobView, shipped: &[String], now: Moment) -> String {
             ("depends", asked.depends.clone().unwrap_or_default()),
             ("priority", asked.priority.to_string()),
             ("project", asked.project.clone()),
+            ("group", job.group.as_ref().map(ToString::to_string).unwrap_or_default()),
             ("time limit", asked.time_limit_seconds.map(|s| format!("{s} s")).unwrap_or_default()),
             ("rerunnable", rerun(asked.rerun).to_owned()),
             ("requeue exit", asked.requeue_exits.clone()),
@@ -128,6 +137,8 @@ pub fn block(job: &JobView, shipped: &[String], now: Moment) -> String {
         let cpu = format!("{:.3} s", used.cpu_seconds());
         lines.push(("cpu time", cpu));
         lines.push(("peak memory", used.peak_memory_bytes.map(bytes).unwrap_or_default()));
+        lines.push(("read", used.read_bytes.map(bytes).unwrap_or_default()));
+        lines.push(("written", used.written_bytes.map(bytes).unwrap_or_default()));
     }
     lines.push(("output", job.output.clone()));
     lines.push(("errors", job.error.clone().unwrap_or_default()));

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod daemons;
 mod detail;
 pub mod flow;
+pub mod group;
 mod job_file;
 pub mod jobs;
 mod memory;

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use forebay_base::ByteSize;
 use forebay_engine::protocol::client::Client;
 use forebay_engine::protocol::{Answer, Ask};
+use forebay_grid::group::JobGroup;
 use forebay_grid::modify::{Changes, Rank, Set};
 use forebay_grid::parse::dependency::Dependency;
 use forebay_grid::parse::hosts::HostList;
@@ -79,6 +80,9 @@ struct Options {
     /// Advance reservation in which it runs; or none.
     #[arg(long, value_name = "NAME", value_parser = |text: &str| set(text, |text| text.parse::<ReservationName>()))]
     reservation: Option<Set<ReservationName>>,
+    /// Job group in which it is; or none.
+    #[arg(long, value_name = "PATH", value_parser = |text: &str| set(text, |text| text.parse::<JobGroup>()))]
+    group: Option<Set<JobGroup>>,
     /// Priority among your own jobs, higher first.
     #[arg(long, allow_hyphen_values = true)]
     priority: Option<i32>,
@@ -145,6 +149,7 @@ impl From<Options> for Changes {
             deadline: options.deadline,
             time_limit: options.time_limit,
             reservation: options.reservation,
+            group: options.group,
             priority: options.priority,
             project: options.project,
             rerun: options

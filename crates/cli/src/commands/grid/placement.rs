@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use forebay_engine::inputs::inputs;
 use forebay_grid::config::OnNever;
 use forebay_grid::dialect::Dialect;
+use forebay_grid::group::JobGroup;
 use forebay_grid::parse::array::name_and_array;
 use forebay_grid::parse::dependency::Dependency;
 use forebay_grid::parse::hosts::HostList;
@@ -68,6 +69,10 @@ pub struct Placement {
     /// Run in this advance reservation of the grid (see forebay reservation).
     #[arg(long, value_name = "NAME", value_parser = |text: &str| text.parse::<ReservationName>())]
     reservation: Option<ReservationName>,
+    /// Put the job into this job group of yours, such as /risk/daily; groups lie in each other like directories (see forebay
+    /// group).
+    #[arg(long, value_name = "PATH", value_parser = |text: &str| text.parse::<JobGroup>())]
+    group: Option<JobGroup>,
     /// File or directory that the job reads; may be repeated. Of hosts that are wanted alike, the job prefers the one that is the home
     /// of most of them: in a cluster the node that owns their fileset, or has them in its native scratch.
     #[arg(long, value_name = "PATH")]
@@ -144,6 +149,7 @@ impl Placement {
             resource: self.resource.or(other.resource),
             exclusive: self.exclusive || other.exclusive,
             reservation: self.reservation.or(other.reservation),
+            group: self.group.or(other.group),
             input: if self.input.is_empty() { other.input } else { self.input },
             export: self.export.or(other.export),
             // A later variable of one name wins.
@@ -194,6 +200,7 @@ impl Placement {
             resources: self.resource.unwrap_or(base.resources),
             sharing: if self.exclusive { Sharing::Exclusive } else { base.sharing },
             reservation: self.reservation.or(base.reservation),
+            group: self.group.or(base.group),
             inputs: if self.input.is_empty() { base.inputs } else { inputs(&self.input)? },
             environment,
             ..base

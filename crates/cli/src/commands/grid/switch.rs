@@ -20,8 +20,8 @@ pub struct Targets {
     #[command(flatten)]
     which: Which,
     /// Jobs, or elements of arrays: 12 or '12[3]'.
-    #[arg(required_unless_present_any = ["queue", "user", "name"],
-        conflicts_with_all = ["queue", "user", "name"], value_parser = |text: &str| text.parse::<Target>())]
+    #[arg(required_unless_present_any = ["queue", "user", "name", "group"],
+        conflicts_with_all = ["queue", "user", "name", "group"], value_parser = |text: &str| text.parse::<Target>())]
     jobs: Vec<Target>,
     #[command(flatten)]
     chosen: Chosen,

@@ -13,7 +13,7 @@ use forebay_engine::files::{folder, holder};
 use forebay_engine::home::{Begin, GridHome};
 use forebay_engine::protocol::client::Client;
 use forebay_engine::protocol::{Answer, Ask, HostState};
-use forebay_engine::server::settings::{self, NO_SLURM};
+use forebay_engine::server::settings;
 use forebay_engine::trust;
 use forebay_fuse::settings::TransportChoice;
 use forebay_grid::config::{HostConfig, HostEngine};
@@ -37,7 +37,8 @@ use crate::{control, mounts};
 /// at ADDRESS, the file system at the next port, and host1, host2, ... at the ports after that.
 ///
 /// With --engine slurm, jobs run through the Slurm cluster of this machine: ROOT must be on a file system that all of its
-/// nodes share, and forebay must be installed at the same path on all of them. See docs/slurm-mapping.md.
+/// nodes share, and forebay must be installed at the same path on all of them. On a node of a cluster, the node's host stands
+/// for Slurm then. See docs/slurm-mapping.md.
 ///
 /// With --cluster, run it on each node. It starts a relay, through which commands and the agent of the node reach the
 /// leading controller, an agent with the node's name, and with --controller a controller. If the cluster is mounted there
@@ -49,6 +50,7 @@ use crate::{control, mounts};
   forebay up /srv/forebay --mount /mnt/forebay --slots 8
   forebay up /srv/jobs --cluster grid1 --controller
   forebay up /shared/jobs --engine slurm
+  forebay up /mnt/grid1/slurm --cluster grid1 --engine slurm
   export FOREBAY_GRID=/srv/jobs; forebay submit -- date")]
 pub struct Up {
     /// Folder of the grid.
@@ -69,8 +71,11 @@ pub struct Up {
     new: bool,
     /// What runs the jobs: agents of this machine, or Slurm.
     #[arg(
-        long, value_name = "agent|slurm", default_value = "agent", hide_possible_values = true,
-        conflicts_with_all = ["cluster", "checkpoints"]
+        long,
+        value_name = "agent|slurm",
+        default_value = "agent",
+        hide_possible_values = true,
+        conflicts_with = "checkpoints"
     )]
     engine: Engine,
     /// Slots of each host; with --engine slurm, the most that jobs may ask for together while they wait or run in Slurm
@@ -200,11 +205,6 @@ impl Up {
             self.engine == Engine::Agent || self.hosts == 1,
             "--engine slurm: Slurm is one host of the grid, however many nodes it has; omit --hosts"
         );
-        ensure!(
-            self.engine == Engine::Agent || !is_node,
-            "--engine slurm: {} is a node of a cluster's grid: {NO_SLURM}",
-            self.root.display()
-        );
         check_root(&self.root)?;
         self.monitors.listen()?;
         let areas = self.mount.as_deref().map(|place| self.mount_at(place)).transpose()?;
@@ -245,6 +245,14 @@ impl Up {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// Slots of a host for which none are given.
+    fn usual_slots(&self) -> Result<u32> {
+        match self.engine {
+            Engine::Agent => Ok(u32::try_from(std::thread::available_parallelism()?.get())?),
+            Engine::Slurm => Ok(SLURM_SLOTS),
+        }
+    }
+
     /// Starts the agents that do not run; their processes, and the names of those that were there.
     fn start_agents(
         &self,
@@ -252,12 +260,8 @@ impl Up {
         root: &Path,
         areas: Option<&(PathBuf, PathBuf)>,
     ) -> Result<(Vec<Background>, Vec<String>)> {
-        let cores = std::thread::available_parallelism()?.get();
-        let usual = match self.engine {
-            Engine::Agent => u32::try_from(cores)?,
-            Engine::Slurm => SLURM_SLOTS,
-        };
-        let (slots, cgroup) = (self.slots.unwrap_or(usual).to_string(), self.cgroup.to_string());
+        let slots = self.slots.map_or_else(|| self.usual_slots(), Ok)?.to_string();
+        let cgroup = self.cgroup.to_string();
         let mount = self.mount.as_deref().map(Path::canonicalize).transpose()?;
         let checkpoints = self.checkpoints_at(mount.as_deref())?;
         let checkpoints = checkpoints.filter(|_| self.engine == Engine::Agent);
@@ -305,17 +309,21 @@ impl Up {
         begin: Begin,
     ) -> Result<ExitCode> {
         ensure!(self.hosts <= 1, "a node of a cluster is one host: --hosts 1, or 0 for none");
-        let cores = std::thread::available_parallelism()?.get();
-        let slots = self.slots.unwrap_or(u32::try_from(cores)?).to_string();
+        let slots = self.slots.map_or_else(|| self.usual_slots(), Ok)?.to_string();
         let cgroup = self.cgroup.to_string();
         let mut options = ["--slots", &slots, "--cgroup", &cgroup].map(OsStr::new).to_vec();
+        let is_slurm = self.engine == Engine::Slurm;
+        if is_slurm {
+            options.extend(["--engine", "slurm"].map(OsStr::new));
+        }
         let files = Home::at(&cluster.node.join("fs")).ok();
         let mount = files.and_then(|files| mounts::of_home(&files)).map(|mount| mount.mountpoint);
-        let checkpoints = self.checkpoints_at(mount.as_deref())?;
+        let checkpoints = self.checkpoints_at(mount.as_deref())?.filter(|_| !is_slurm);
         if let Some(place) = &checkpoints {
             options.extend([OsStr::new("--checkpoints"), place.as_os_str()]);
         }
-        let areas = if self.hosts == 1 { areas_on_node(cluster)? } else { None };
+        // Areas of jobs in Slurm are in ROOT, which all of its nodes reach.
+        let areas = if self.hosts == 1 && !is_slurm { areas_on_node(cluster)? } else { None };
         if let Some((work, util)) = &areas {
             options.extend([OsStr::new("--work"), work.as_os_str()]);
             options.extend([OsStr::new("--util"), util.as_os_str()]);

@@ -77,7 +77,7 @@ impl Accuracy {
         let base = stage(run, BASE)?;
         let behind = behind(run, base, &machine);
         let demands = recorded::demands(base, |job| {
-            with_behind(with_wait(recorded::demand(job, storage), job), job, behind)
+            with_behind(with_wait(recorded::demand(&job.usage, storage), job), job, behind)
         });
         let lines = run
             .stages

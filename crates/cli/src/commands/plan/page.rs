@@ -9,19 +9,14 @@ use forebay_study::report::{Head, Section, Standing, page, sheet};
 use forebay_study::summary::Sheet;
 use maud::{Markup, html};
 
-use super::{Measured, Verified};
+use super::{Evidence, Measured, Verified, recorded};
 
 /// The whole page.
-pub(super) fn plan_page(
-    plan: &Plan,
-    measured: Option<&Measured>,
-    verified: Option<&Verified>,
-) -> Markup {
-    let under = measured.iter().map(|found| measured_line(found));
+pub(super) fn plan_page(plan: &Plan, evidence: &Evidence<'_>) -> Markup {
     let head = Head {
         kicker: "Forebay plan".to_owned(),
         title: plan.site.name.clone(),
-        under: under.chain(verified.iter().map(|found| found.line())).collect(),
+        under: evidence.lines(),
         standing: Standing::Complete,
     };
     let section = |name, title, body| Section { name, title, body };
@@ -30,7 +25,7 @@ pub(super) fn plan_page(
         section("storage", "Storage", html! { (layout_charts(plan)) (sheet(&layouts(plan))) }),
         section("what-if", "What if", html! { (what_if_chart(plan)) (sheet(&what_if(plan))) }),
     ];
-    if let Some(found) = verified {
+    if let Some(found) = evidence.verified {
         let body = html! { (error_chart(found)) (sheet(&accuracy(found))) };
         sections.push(section("accuracy", "How far predictions are off", body));
     }
@@ -40,18 +35,7 @@ pub(super) fn plan_page(
 
 /// Predictions beside what was measured.
 fn accuracy(found: &Verified) -> Sheet {
-    let mut rows = Table::new(&[
-        "stage",
-        "nodes",
-        "at once",
-        "jobs",
-        "measured s",
-        "predicted s",
-        "error %",
-        "job s measured",
-        "job s predicted",
-        "job error %",
-    ]);
+    let mut rows = Table::new(&recorded::COLUMNS);
     for line in &found.accuracy.lines {
         let one = &line.checked;
         rows.push(vec![
@@ -206,7 +190,7 @@ mod tests {
     #[test]
     fn the_page_has_every_number_layout_change_and_item() {
         let plan = plan(&Site::read("s", TEMPLATE).unwrap());
-        let page = plan_page(&plan, None, None).into_string();
+        let page = plan_page(&plan, &Evidence::default()).into_string();
         for line in &plan.lines {
             assert!(page.contains(line.what), "{}", line.what);
         }

@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail};
+use forebay_advisor::plan::shown;
 use forebay_advisor::plan::simulation::{Demand, Job, Prediction, Setup, Storage, simulate};
+use forebay_base::Usage;
 use forebay_study::record::{JobRecord, Record, Run, Stage};
+
+use crate::output::Table;
 
 /// Intervals in a row, with the storage in use all the time, that show what it moves at most.
 const BUSY_SAMPLES: usize = 10;
@@ -12,8 +16,7 @@ const BUSY_SAMPLES: usize = 10;
 const BUSY: f64 = 0.9;
 
 /// What a job needed, without its waiting for processors, which the simulation adds again.
-pub fn demand(job: &JobRecord, storage: Option<Storage>) -> Demand {
-    let used = &job.usage;
+pub fn demand(used: &Usage, storage: Option<Storage>) -> Demand {
     let processor_seconds = used.cpu_seconds();
     let threads = used.cpu_per_real().unwrap_or(1.0).max(1.0);
     let bytes = |bytes: Option<u64>| bytes.unwrap_or(0) as f64;
@@ -74,9 +77,10 @@ pub fn on_machines(
     storage: Option<Storage>,
 ) -> Vec<Job> {
     let job = |node: u32, job: &JobRecord| Job {
-        node,
+        node: Some(node),
+        slots: 1,
         due_seconds: due(stage, job),
-        demand: demand(job, storage),
+        demand: demand(&job.usage, storage),
     };
     if spread {
         let dealt = stage.jobs.iter().zip((0..machines * stage.nodes).cycle());
@@ -93,6 +97,41 @@ pub fn on_machines(
 /// Seconds from the start of its stage at which a job was due.
 fn due(stage: &Stage, job: &JobRecord) -> f64 {
     (job.due_seconds - stage.start_seconds).max(0.0)
+}
+
+/// Headings of stages as they were measured and as they are predicted.
+pub const COLUMNS: [&str; 10] = [
+    "stage",
+    "nodes",
+    "at once",
+    "jobs",
+    "measured s",
+    "predicted s",
+    "error %",
+    "job s measured",
+    "job s predicted",
+    "job error %",
+];
+
+/// Stages as they were measured and as they are predicted, for a terminal.
+pub fn table<'a>(checked: impl IntoIterator<Item = &'a Checked>) -> String {
+    let mut table = Table::new(&COLUMNS);
+    let percent = |part: f64| format!("{:+.0}", part * 100.0);
+    for one in checked {
+        table.row(vec![
+            one.stage.clone(),
+            one.nodes.to_string(),
+            one.concurrent.to_string(),
+            one.jobs.to_string(),
+            shown(one.measured_seconds),
+            shown(one.predicted_seconds),
+            percent(one.error()),
+            shown(one.measured_real_seconds),
+            shown(one.predicted_real_seconds),
+            percent(one.real_error()),
+        ]);
+    }
+    table.render()
 }
 
 /// A stage as it was measured and as it is predicted from another one.
@@ -128,7 +167,7 @@ pub fn check(
     cores: f64,
     storage: Option<Storage>,
 ) -> Result<Vec<Checked>> {
-    let classes = demands(from, |job| demand(job, storage));
+    let classes = demands(from, |job| demand(&job.usage, storage));
     let run = other.runs.first().context("the study to check has no run")?;
     let machines = u32::try_from(other.machines().count()).unwrap_or(u32::MAX);
     run.stages.iter().map(|stage| predict(stage, &classes, machines, cores, storage)).collect()
@@ -156,7 +195,8 @@ pub fn predict(
         let demand = *classes.get(&job.class).with_context(|| {
             format!("no job of class {:?} was recorded to predict from", job.class)
         })?;
-        jobs.push(Job { node: job.node, due_seconds: due(stage, job), demand });
+        let (node, due_seconds) = (Some(job.node), due(stage, job));
+        jobs.push(Job { node, slots: 1, due_seconds, demand });
     }
     let setup = Setup {
         nodes: stage.nodes,
@@ -217,7 +257,7 @@ mod tests {
                 of: forebay_advisor::plan::simulation::StorageOf::All,
             })
         };
-        let found = demand(&job, None);
+        let found = demand(&job.usage, None);
         assert_eq!(
             (found.processor_seconds, found.threads, found.storage_bytes),
             (5.0, 1.0, 200.0)
@@ -225,16 +265,16 @@ mod tests {
         // 20 - 5 - 6 - 3 of its own, and 3 of latency as no storage is slow.
         assert_eq!(found.other_seconds, 9.0);
         // At 100 bytes a second 2 of the 3 seconds were the storage's.
-        assert_eq!(demand(&job, rate(100.0)).other_seconds, 7.0);
+        assert_eq!(demand(&job.usage, rate(100.0)).other_seconds, 7.0);
         // At 10 bytes a second it had the time to wait for 90 bytes: the others were moved in the background.
-        let slow = demand(&job, rate(10.0));
+        let slow = demand(&job.usage, rate(10.0));
         assert_eq!(
             (slow.storage_bytes, slow.background_bytes, slow.other_seconds),
             (90.0, 110.0, 0.0)
         );
         // A kernel that does not say what a job waited for changes nothing.
         job.usage.io_wait_seconds = None;
-        assert_eq!(demand(&job, rate(100.0)).other_seconds, 7.0);
+        assert_eq!(demand(&job.usage, rate(100.0)).other_seconds, 7.0);
     }
 
     #[test]
@@ -273,10 +313,10 @@ mod tests {
         let (_, one) = stage(&record, None).unwrap();
         let all = on_machines(one, 3, false, None);
         assert_eq!(all.len(), 3 * one.jobs.len());
-        assert_eq!(all.iter().map(|job| job.node).max(), Some(3 * one.nodes - 1));
+        assert_eq!(all.iter().map(|job| job.node).max(), Some(Some(3 * one.nodes - 1)));
         let spread = on_machines(one, 3, true, None);
         assert_eq!(spread.len(), one.jobs.len());
-        assert_eq!(spread.iter().map(|job| job.node).max(), Some(3 * one.nodes - 1));
+        assert_eq!(spread.iter().map(|job| job.node).max(), Some(Some(3 * one.nodes - 1)));
         assert!(stage(&record, Some("no such")).is_err());
     }
 }

@@ -8,15 +8,21 @@ use forebay_advisor::plan::shown;
 use forebay_advisor::plan::simulation::{
     NODES_MAX, Prediction, Setup, Storage, StorageOf, simulate,
 };
+use forebay_engine::home::GridHome;
+use forebay_grid::parse::period::Period;
 use forebay_study::record::{Record, Stage};
 
+use super::history::History;
 use super::recorded::{self, Checked};
+use crate::commands::grid::home_of;
 use crate::output::{Table, put_json, put_text};
 
 /// Predict how recorded jobs would run on more machines, or with other cores, slots or storage.
 ///
 /// RESULT is the folder of a study (forebay bench run). Its jobs are run again by a model of processors, storage and slots, which
-/// takes what each job needed from the record and adds the waiting that the new set-up causes. --check shows how far the
+/// takes what each job needed from the record and adds the waiting that the new set-up causes. With --history the jobs are those that
+/// a grid has finished, as far as it still lists them: each is due when it was submitted (with a condition or a time to wait for: when it
+/// was started), and goes to the machine with most free slots. --check shows how far the
 /// model is off: it predicts another study of the same classes of jobs, or the other stages of this one, and prints both.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -24,18 +30,25 @@ use crate::output::{Table, put_json, put_text};
   forebay plan simulate results/ --machines 4 --cores 32 --concurrent 40
   forebay plan simulate results/ --storage-rate 2000      one storage of 2000 MB/s for all
   forebay plan simulate results/ --spread                 the same jobs on more machines
+  forebay plan simulate --history --since '7 d' --machines 1,2,4
   forebay plan simulate scaling/ --check scaling/         predicted beside measured")]
 pub struct SimulateCommand {
     /// Result of a study.
-    #[arg(value_name = "RESULT")]
-    record: PathBuf,
+    #[arg(value_name = "RESULT", required_unless_present = "history")]
+    record: Option<PathBuf>,
+    /// Take the finished jobs of the grid in ROOT, or in FOREBAY_GRID if ROOT is omitted: yours, or as an admin those of all users.
+    #[arg(long, value_name = "ROOT", num_args = 0..=1, conflicts_with_all = ["record", "stage", "check", "spread"])]
+    history: Option<Option<PathBuf>>,
+    /// With --history: only jobs that ended within this time, such as '7 d'.
+    #[arg(long, value_name = "TIME", requires = "history", value_parser = |text: &str| text.parse::<Period>())]
+    since: Option<Period>,
     /// Numbers of machines, each like the recorded one.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4,8,16")]
     machines: Vec<u32>,
-    /// Processors of each machine [default: those of the recorded machine].
+    /// Processors of each machine [default: those of the recorded machine; with --history the slots of the largest host].
     #[arg(long, value_name = "N")]
     cores: Option<f64>,
-    /// Jobs at once on each node [default: as recorded].
+    /// Slots of each node, which a job takes one of [default: as recorded; with --history those of the largest host].
     #[arg(long, value_name = "N")]
     concurrent: Option<u32>,
     /// MB/s that the storage delivers [default: the recorded rate at its limit; unlimited if it never reached its limit].
@@ -80,9 +93,13 @@ struct Row {
 
 impl SimulateCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let record = read(&self.record)?;
+        if let Some(root) = &self.history {
+            return self.of_history(&home_of(root.clone())?);
+        }
+        let folder = self.record.as_deref().context("no result is given")?;
+        let record = read(folder)?;
         let (run, stage) = recorded::stage(&record, self.stage.as_deref())
-            .with_context(|| self.record.display().to_string())?;
+            .with_context(|| folder.display().to_string())?;
         let storage = self.storage(recorded::storage_limit(run))?;
         let machines = record.machines().count();
         let each = f64::from(record.cpus().max(1)) / machines.max(1) as f64;
@@ -95,7 +112,7 @@ impl SimulateCommand {
         if machines > 1 {
             bail!(
                 "{} ran on {machines} machines; more machines are predicted from a study on one of them (bench run --grid -m HOST)",
-                self.record.display()
+                folder.display()
             );
         }
         let rows = self
@@ -108,7 +125,48 @@ impl SimulateCommand {
                 "stage": stage.name, "cores": cores, "storage": storage, "spread": self.spread, "predictions": rows,
             }))?;
         } else {
-            put_text(&self.text(stage, cores, storage, &rows))?;
+            let how = if self.spread { "spread over the machines" } else { "on each machine" };
+            let what = format!("{} jobs of stage {:?} {how}", stage.jobs.len(), stage.name);
+            put_text(&text(&what, cores, storage, &rows))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The same with the jobs that a grid has finished.
+    fn of_history(&self, home: &GridHome) -> Result<ExitCode> {
+        let history = History::read(home, self.since)?;
+        let storage = self.storage(None)?;
+        let concurrent = self.concurrent.unwrap_or(history.slots);
+        let cores = self.cores.unwrap_or(f64::from(history.slots));
+        let jobs = history.jobs(concurrent, storage);
+        let row = |&machines: &u32| {
+            if !(1..=NODES_MAX).contains(&machines) {
+                bail!("--machines {machines}: must be 1 to {NODES_MAX}");
+            }
+            let (nodes, nodes_per_machine) = (machines, 1);
+            let machine_cores = cores;
+            let setup = Setup { nodes, nodes_per_machine, machine_cores, concurrent, storage };
+            Ok(Row::of(machines, jobs.len(), simulate(&jobs, &setup)?))
+        };
+        let rows = self.machines.iter().map(row).collect::<Result<Vec<Row>>>()?;
+        let (seconds, waited) = (history.seconds(), history.slot_wait_seconds());
+        if history.unread > 0 {
+            note!("forebay: {} lines of jobs were not read: there are too many", history.unread);
+        }
+        if self.json {
+            put_json(&serde_json::json!({
+                "jobs": jobs.len(), "hosts": history.hosts(), "seconds": seconds, "slot_wait_seconds": waited, "cores": cores,
+                "concurrent": concurrent, "storage": storage, "predictions": rows,
+            }))?;
+        } else {
+            let what = format!(
+                "{} finished jobs, which took {} s in all on {} hosts and waited {} s for slots on average; {concurrent} slots a machine",
+                jobs.len(),
+                shown(seconds),
+                history.hosts(),
+                shown(waited)
+            );
+            put_text(&text(&what, cores, storage, &rows))?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -146,61 +204,7 @@ impl SimulateCommand {
             concurrent: self.concurrent.unwrap_or(stage.concurrent),
             storage,
         };
-        let prediction = simulate(&jobs, &setup)?;
-        Ok(Row {
-            machines,
-            jobs: jobs.len(),
-            cpu_per_real: prediction.cpu_per_real(),
-            jobs_per_hour: jobs.len() as f64 / prediction.seconds * 3600.0,
-            bound_by: bound(&prediction),
-            prediction,
-        })
-    }
-
-    fn text(&self, stage: &Stage, cores: f64, storage: Option<Storage>, rows: &[Row]) -> String {
-        let limit = storage.map_or("a storage without limit".to_owned(), |storage| {
-            let of = match storage.of {
-                StorageOf::All => "one storage for all",
-                StorageOf::Machine => "a storage for each machine",
-            };
-            format!("{of}, {} MB/s", shown(storage.bytes_per_second / 1e6))
-        });
-        let how = if self.spread { "spread over the machines" } else { "on each machine" };
-        let mut text = format!(
-            "{} jobs of stage {:?} {how}; {} processors a machine; {limit}\n\n",
-            stage.jobs.len(),
-            stage.name,
-            shown(cores)
-        );
-        let mut table = Table::new(&[
-            "machines",
-            "jobs",
-            "seconds",
-            "jobs/h",
-            "CPU/real",
-            "MB/s",
-            "slot wait s",
-            "cores full",
-            "storage full",
-            "bound by",
-        ]);
-        for row in rows {
-            let found = &row.prediction;
-            table.row(vec![
-                row.machines.to_string(),
-                row.jobs.to_string(),
-                shown(found.seconds),
-                shown(row.jobs_per_hour),
-                format!("{:.2}", row.cpu_per_real),
-                shown(found.storage_bytes_per_second() / 1e6),
-                shown(found.slot_wait_seconds / row.jobs.max(1) as f64),
-                percent(found.cores_full),
-                percent(found.storage_full),
-                row.bound_by.to_owned(),
-            ]);
-        }
-        text += &table.render();
-        text
+        Ok(Row::of(machines, jobs.len(), simulate(&jobs, &setup)?))
     }
 
     fn show_check(&self, stage: &Stage, checked: &[Checked]) -> Result<ExitCode> {
@@ -208,35 +212,64 @@ impl SimulateCommand {
             put_json(&serde_json::json!({ "stage": stage.name, "checked": checked }))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut table = Table::new(&[
-            "stage",
-            "nodes",
-            "at once",
-            "jobs",
-            "measured s",
-            "predicted s",
-            "error",
-            "real s measured",
-            "real s predicted",
-            "error",
-        ]);
-        for one in checked {
-            table.row(vec![
-                one.stage.clone(),
-                one.nodes.to_string(),
-                one.concurrent.to_string(),
-                one.jobs.to_string(),
-                shown(one.measured_seconds),
-                shown(one.predicted_seconds),
-                signed_percent(one.error()),
-                shown(one.measured_real_seconds),
-                shown(one.predicted_real_seconds),
-                signed_percent(one.real_error()),
-            ]);
-        }
-        put_text(&format!("Predicted from stage {:?}\n\n{}", stage.name, table.render()))?;
+        let table = recorded::table(checked);
+        put_text(&format!("Predicted from stage {:?}\n\n{table}", stage.name))?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+impl Row {
+    fn of(machines: u32, jobs: usize, prediction: Prediction) -> Row {
+        Row {
+            machines,
+            jobs,
+            cpu_per_real: prediction.cpu_per_real(),
+            jobs_per_hour: jobs as f64 / prediction.seconds * 3600.0,
+            bound_by: bound(&prediction),
+            prediction,
+        }
+    }
+}
+
+/// Predictions for people; `what` says of which jobs.
+fn text(what: &str, cores: f64, storage: Option<Storage>, rows: &[Row]) -> String {
+    let limit = storage.map_or("a storage without limit".to_owned(), |storage| {
+        let of = match storage.of {
+            StorageOf::All => "one storage for all",
+            StorageOf::Machine => "a storage for each machine",
+        };
+        format!("{of}, {} MB/s", shown(storage.bytes_per_second / 1e6))
+    });
+    let mut text = format!("{what}; {} processors a machine; {limit}\n\n", shown(cores));
+    let mut table = Table::new(&[
+        "machines",
+        "jobs",
+        "seconds",
+        "jobs/h",
+        "CPU/real",
+        "MB/s",
+        "slot wait s",
+        "cores full",
+        "storage full",
+        "bound by",
+    ]);
+    for row in rows {
+        let found = &row.prediction;
+        table.row(vec![
+            row.machines.to_string(),
+            row.jobs.to_string(),
+            shown(found.seconds),
+            shown(row.jobs_per_hour),
+            format!("{:.2}", row.cpu_per_real),
+            shown(found.storage_bytes_per_second() / 1e6),
+            shown(found.slot_wait_seconds / row.jobs.max(1) as f64),
+            percent(found.cores_full),
+            percent(found.storage_full),
+            row.bound_by.to_owned(),
+        ]);
+    }
+    text += &table.render();
+    text
 }
 
 fn read(folder: &Path) -> Result<Record> {
@@ -258,8 +291,4 @@ fn bound(prediction: &Prediction) -> &'static str {
 
 fn percent(part: f64) -> String {
     format!("{:.0} %", part * 100.0)
-}
-
-pub fn signed_percent(part: f64) -> String {
-    format!("{:+.0} %", part * 100.0)
 }

@@ -16,12 +16,12 @@ use forebay_study::run::{
 };
 use forebay_workload::mix::{Concurrent, Mix, Options, Plan, StageSpec};
 
-use super::accuracy::{Accuracy, BASE, Line};
-use super::simulate::signed_percent;
+use super::accuracy::{Accuracy, BASE};
+use super::recorded;
 use crate::commands::bench::watch::{INTERRUPTED, Watch};
 use crate::commands::bench::{clean, result};
 use crate::commands::step::install_engines;
-use crate::output::{Table, put_json, put_text};
+use crate::output::{put_json, put_text};
 
 /// The workload, without the stages that are predicted.
 const WORKLOAD: &str = include_str!("verify.toml");
@@ -224,7 +224,7 @@ fn text(accuracy: &Accuracy, folder: &Path, within: u32) -> String {
     }
     text += &format!(
         "Predicted from stage {BASE:?}; all nodes share the processors and the storage of this machine.\n\n{}\n",
-        table(&accuracy.lines)
+        recorded::table(accuracy.lines.iter().map(|line| &line.checked))
     );
     let worst = accuracy.worst_error * 100.0;
     let verdict = if worst <= f64::from(within) { "within" } else { "beyond" };
@@ -233,37 +233,6 @@ fn text(accuracy: &Accuracy, folder: &Path, within: u32) -> String {
         folder.display()
     );
     text
-}
-
-fn table(lines: &[Line]) -> String {
-    let mut table = Table::new(&[
-        "stage",
-        "nodes",
-        "at once",
-        "jobs",
-        "measured s",
-        "predicted s",
-        "error",
-        "job s measured",
-        "job s predicted",
-        "error",
-    ]);
-    for line in lines {
-        let one = &line.checked;
-        table.row(vec![
-            one.stage.clone(),
-            one.nodes.to_string(),
-            one.concurrent.to_string(),
-            one.jobs.to_string(),
-            shown(one.measured_seconds),
-            shown(one.predicted_seconds),
-            signed_percent(line.error),
-            shown(one.measured_real_seconds),
-            shown(one.predicted_real_seconds),
-            signed_percent(line.real_error),
-        ]);
-    }
-    table.render()
 }
 
 #[cfg(test)]

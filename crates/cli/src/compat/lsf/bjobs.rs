@@ -1,9 +1,11 @@
 //! bjobs and bhist.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use forebay_engine::protocol::client::Client;
+use forebay_engine::protocol::{Answer, Ask, explain};
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::{Moment, Target};
 
@@ -11,18 +13,19 @@ use super::super::row::{Row, client, known, rows};
 use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read, refused};
 use super::format::{Field, Format};
 use super::state::{self, targets};
+use super::sums;
 use super::{NOTHING, day, now};
 
 use Takes::{Nothing, Value};
 
 const OPTIONS: &[Opt] = &[
-    harmless("A", 'A', Nothing),
+    read("A", 'A', Nothing),
     read("a", 'a', Nothing),
     refused("app", ' ', Value, "jobs are not chosen by application profile"),
     harmless("aff", ' ', Nothing),
     read("d", 'd', Nothing),
     refused("G", 'G', Value, "jobs are not chosen by user group; use -u"),
-    refused("g", 'g', Value, "a grid has no job groups"),
+    read("g", 'g', Value),
     harmless("hms", ' ', Nothing),
     read("J", 'J', Value),
     read("l", 'l', Nothing),
@@ -35,7 +38,7 @@ const OPTIONS: &[Opt] = &[
     read("q", 'q', Value),
     read("r", 'r', Nothing),
     read("s", 's', Nothing),
-    harmless("sum", ' ', Nothing),
+    read("sum", ' ', Nothing),
     harmless("UF", ' ', Nothing),
     read("u", 'u', Value),
     read("V", ' ', Nothing),
@@ -83,7 +86,33 @@ const FIELDS: &[Field] = &[
     ("dependency", "dependency", 15),
     ("pend_reason", "pend_reason", 11),
     ("priority", "priority", 10),
+    ("job_group", "group", 10),
+    ("effective_resreq", "eresreq", 17),
+    ("combined_resreq", "cresreq", 20),
+    ("application", "app", 13),
+    ("avg_mem", "avg_mem", 10),
+    ("estimated_start_time", "estart_time", 20),
+    ("input_file", "input_file", 10),
+    ("max_req_proc", "max_req_proc", 12),
+    ("min_req_proc", "min_req_proc", 12),
+    ("nreq_slot", "nreq_slot", 10),
+    ("nthreads", "nthreads", 10),
+    ("pend_time", "pend_time", 12),
+    ("pids", "pids", 20),
+    ("post_exec_command", "post_cmd", 16),
+    ("pre_exec_command", "pre_cmd", 16),
+    ("ru_stime", "ru_stime", 12),
+    ("ru_utime", "ru_utime", 12),
+    ("service_class", "sla", 13),
+    ("swap", "swap", 10),
+    ("swaplimit", "swaplimit", 10),
+    ("time_left", "time_left", 11),
+    ("user_group", "ugroup", 15),
 ];
+
+fn seconds_of(seconds: Option<f64>) -> Option<String> {
+    seconds.map(|seconds| format!("{seconds:.1} second(s)"))
+}
 
 fn memory(bytes: Option<u64>) -> Option<String> {
     bytes.map(|bytes| format!("{} Mbytes", bytes >> 20))
@@ -135,6 +164,38 @@ fn value(row: &Row, name: &str, now: Moment) -> Option<String> {
         },
         "dependency" => row.asked.depends.clone(),
         "priority" => Some(row.asked.priority.to_string()),
+        _ => more(row, name, now),
+    }
+}
+
+/// The value of a field of which few ask.
+fn more(row: &Row, name: &str, now: Moment) -> Option<String> {
+    let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    match name {
+        "pend_reason" => some(&row.reasons.join("; ")),
+        "pend_time" => {
+            let until = row.view.started.or(row.view.ended).unwrap_or(now);
+            Some((until.since(row.view.submitted) / 1000).to_string())
+        }
+        "time_left" if row.view.ended.is_none() => {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "whole seconds of a limit"
+            )]
+            let limit = row.asked.time_limit_seconds.map(|limit| limit as u64);
+            let left = limit?.saturating_sub(row.ran(now)?);
+            Some(format!("{}:{} L", left / 3600, left / 60 % 60))
+        }
+        "job_group" => row.view.group.as_ref().map(ToString::to_string),
+        "effective_resreq" | "combined_resreq" => some(&row.asked.resources),
+        "application" => row.asked.profile.clone(),
+        "max_req_proc" | "min_req_proc" | "nreq_slot" => Some(row.view.slots.to_string()),
+        "pre_exec_command" => row.asked.pre.clone(),
+        "post_exec_command" => row.asked.post.clone(),
+        "input_file" => some("/dev/null"),
+        "ru_utime" => seconds_of(row.view.usage.as_ref().map(|usage| usage.user_seconds)),
+        "ru_stime" => seconds_of(row.view.usage.as_ref().map(|usage| usage.system_seconds)),
         _ => None,
     }
 }
@@ -198,8 +259,41 @@ fn usual(rows: &[Row], given: &Given, now: Moment) -> String {
                 .unwrap_or_else(|| if given.has("W") { NOTHING } else { without }.to_owned())
         };
         text += &line(&cell);
+        if given.has("p") {
+            text += &pending_reasons(row);
+        }
     }
     text
+}
+
+/// A line for each reason for which a job waits.
+fn pending_reasons(row: &Row) -> String {
+    row.reasons.iter().map(|reason| format!(" {reason};\n")).collect()
+}
+
+/// The most jobs of which it is asked why they wait.
+const EXPLAINED_MAX: usize = 1000;
+
+/// Asks of jobs that wait why they do, and notes it with them. The elements of an array wait for the same.
+fn explain(client: &mut Client, found: &mut [Row]) -> Result<()> {
+    let mut known = BTreeMap::new();
+    for row in found.iter_mut().filter(|row| state::of(row.view.state) == "PEND") {
+        let target = Target { index: None, ..row.target };
+        if !known.contains_key(&target.job) && known.len() < EXPLAINED_MAX {
+            let reasons = match client.ask(&Ask::Explain { target })? {
+                Answer::Explained { explanation, .. } => {
+                    let of_hosts = explain::hosts(&explanation).into_iter();
+                    let of_hosts =
+                        of_hosts.filter_map(|(host, why)| Some(format!("{host}: {}", why?)));
+                    explain::reasons(&explanation, None).into_iter().chain(of_hosts).collect()
+                }
+                _ => Vec::new(),
+            };
+            known.insert(target.job, reasons);
+        }
+        row.reasons = known.get(&target.job).cloned().unwrap_or_default();
+    }
+    Ok(())
 }
 
 /// All that is known of a job, as `-l` and bhist show it.
@@ -233,6 +327,9 @@ fn long(row: &Row, now: Moment) -> String {
         };
         text += &format!("{}: {how} The CPU time used is {}.\n", day(ended), value("cpu_used"));
     }
+    if !row.reasons.is_empty() {
+        text += &format!("\n PENDING REASONS:\n{}", pending_reasons(row));
+    }
     text
 }
 
@@ -264,7 +361,8 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
         note!("{}", super::VERSION);
         return Ok(ExitCode::SUCCESS);
     }
-    let with_ended = given.has("a") || given.has("d");
+    // An array is shown with its elements that have ended.
+    let with_ended = given.has("a") || given.has("d") || given.has("A");
     let mut client = client()?;
     let (mut found, unknown) = chosen(&given, &mut client, with_ended)?;
     let kinds: Vec<(&str, &[&str])> = vec![
@@ -292,7 +390,14 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     }
     let now = now();
     let by_variable = std::env::var("LSB_BJOBS_FORMAT").ok();
-    let text = match given.value("o").or(by_variable.as_deref()) {
+    let format = given.value("o").or(by_variable.as_deref());
+    let is_explained = |format: &str| format.to_ascii_lowercase().contains("pend_reason");
+    if given.has("p") || given.has("l") || format.is_some_and(is_explained) {
+        explain(&mut client, &mut found)?;
+    }
+    let text = match format {
+        _ if given.has("sum") => sums::of_all(&found),
+        _ if given.has("A") => sums::of_arrays(&found, !given.has("noheader")),
         Some(format) => of_format(format, &found, &given, now)?,
         None if given.has("l") => found.iter().map(|row| long(row, now)).collect(),
         None => usual(&found, &given, now),

@@ -13,10 +13,12 @@ use forebay_grid::parse::array::name_and_array;
 use forebay_grid::spec::{JobSpec, Rerun, SCRIPT_BYTES_LIMIT, Sharing};
 use forebay_grid::vocabulary::Moment;
 
+use super::super::input;
 use super::super::row::{client, me};
 use super::super::words::{
     Given, Grammar, Opt, Style, Takes, Until, directives, harmless, ignored, read, refused,
 };
+use super::group;
 use super::login;
 use super::requirement::Needs;
 use super::units::{memory, point_in_time, run_limit, unit_for_limits};
@@ -45,11 +47,12 @@ const OPTIONS: &[Opt] = &[
     read("Ep", ' ', Value),
     ignored("F", ' ', Value),
     refused("f", ' ', Value, "hosts of a grid see the same files"),
-    ignored("g", ' ', Value),
+    read("g", ' ', Value),
     ignored("G", ' ', Value),
     read("gpu", ' ', Value),
     read("H", ' ', Nothing),
-    refused("i", ' ', Value, "redirect standard input in the script"),
+    read("i", ' ', Value),
+    read("is", ' ', Value),
     read("I", ' ', Nothing),
     read("Ip", ' ', Nothing),
     read("Is", ' ', Nothing),
@@ -242,6 +245,7 @@ pub fn job(given: &Given) -> Result<JobSpec> {
         post: given.value("Ep").map(str::to_owned),
         profile: parsed(given.value("app"))?,
         reservation: parsed(given.value("U"))?,
+        group: given.value("g").filter(|path| *path != "/").map(group::path).transpose()?,
         begin: moment(given, "b")?,
         deadline: moment(given, "t")?,
         resources: needs.resources,
@@ -283,6 +287,22 @@ fn as_login(given: &Given, text: String) -> String {
     })
 }
 
+/// The file that is to be standard input.
+fn input_of(given: &Given) -> &str {
+    given.value("i").or(given.value("is")).unwrap_or_default()
+}
+
+/// Refuses a file for standard input where it cannot be opened for the job.
+///
+/// # Errors
+/// If one is wanted.
+pub fn refuse_input(given: &Given) -> Result<()> {
+    match input_of(given) {
+        "" | "/dev/null" => Ok(()),
+        file => bail!("-i {file} is not supported here: redirect standard input in the script"),
+    }
+}
+
 /// Runs it; the exit code is 255 if the job is refused, with `-K` that of the job.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let given = GRAMMAR.read(arguments)?;
@@ -293,6 +313,7 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let is_attached = ["I", "Ip", "Is"].iter().any(|option| given.has(option));
     if is_attached {
         let words = given.words.clone();
+        refuse_input(&given)?;
         ensure!(!words.is_empty(), "No command is specified. Job not submitted.");
         let login = given.value("L").and_then(login::command);
         let mut command: Vec<String> = match login {
@@ -306,6 +327,7 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     }
     let (name, text, in_script) = script(&given)?;
     let given = given.over(in_script);
+    let text = input::redirected(&text, "-i", input_of(&given))?;
     let text = as_login(&given, text);
     let mut spec = JobSpec { command: vec![name], script: Some(text), ..job(&given)? };
     let mut client = client()?;

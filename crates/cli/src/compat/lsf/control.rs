@@ -21,9 +21,9 @@ const CHOICE: &[Opt] = &[
         "app",
         ' ',
         Value,
-        "jobs are not chosen by application profile; use -J, -m, -P, -q or -u",
+        "jobs are not chosen by application profile; use -g, -J, -m, -P, -q or -u",
     ),
-    refused("g", ' ', Value, "a grid has no job groups; use -J, -m, -P, -q or -u"),
+    read("g", ' ', Value),
     refused("G", ' ', Value, "jobs are not chosen by user group; use -u"),
     read("J", ' ', Value),
     read("m", ' ', Value),
@@ -92,7 +92,7 @@ fn chosen(client: &mut Client, given: &Given) -> Result<Vec<Target>> {
     }
     let chooses = !given.words.is_empty()
         || states.is_some()
-        || ["a", "J", "m", "P", "q", "u"].iter().any(|option| given.has(option));
+        || ["a", "g", "J", "m", "P", "q", "u"].iter().any(|option| given.has(option));
     ensure!(chooses, "Job ID or selection options are missing");
     let found = rows(client, None, ended)?;
     let taken = found.iter().filter(|row| state::takes(row, given) && is_chosen(row));

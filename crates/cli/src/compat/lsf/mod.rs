@@ -9,14 +9,17 @@ pub mod bsub;
 mod bwait;
 mod control;
 mod format;
+mod group;
 mod lists;
 mod load;
 mod login;
 mod modify;
+mod params;
 mod requirement;
 mod reservation;
 pub mod site;
 mod state;
+mod sums;
 mod units;
 
 use anyhow::{Context as _, Result, bail};
@@ -52,6 +55,11 @@ pub const NAMES: &[Name] = &[
     Name { name: "brsvadd", call: reservation::brsvadd, fault: 255 },
     Name { name: "brsvdel", call: reservation::brsvdel, fault: 255 },
     Name { name: "brsvs", call: reservation::brsvs, fault: 255 },
+    Name { name: "bgadd", call: group::bgadd, fault: 255 },
+    Name { name: "bgmod", call: group::bgmod, fault: 255 },
+    Name { name: "bgdel", call: group::bgdel, fault: 255 },
+    Name { name: "bjgroup", call: group::bjgroup, fault: 255 },
+    Name { name: "bparams", call: params::bparams, fault: 255 },
     Name { name: "bpeek", call: lists::bpeek, fault: 255 },
     Name { name: "bqueues", call: lists::bqueues, fault: 255 },
     Name { name: "bhosts", call: lists::bhosts, fault: 255 },

@@ -13,6 +13,7 @@ use forebay_grid::vocabulary::{JobId, QueueName};
 use super::super::row::{client, rows};
 use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read, refused};
 use super::bsub::moment;
+use super::group;
 use super::requirement::Needs;
 use super::state::{self, targets};
 use super::units::{memory, run_limit, unit_for_limits};
@@ -28,6 +29,8 @@ const BMOD: &[Opt] = &[
     read("bn", ' ', Nothing),
     refused("e", ' ', Value, FILES),
     refused("E", ' ', Value, "submit the job again"),
+    read("g", ' ', Value),
+    read("gn", ' ', Nothing),
     read("gpu", ' ', Value),
     read("gpun", ' ', Nothing),
     read("J", ' ', Value),
@@ -129,6 +132,9 @@ fn changes(given: &Given) -> Result<Changes> {
         priority: if given.has("spn") { Some(0) } else { number("sp")? },
         project: given.value("P").map(str::to_owned),
         rerun: flag("r", "rn").map(|again| if again { Rerun::Rerunnable } else { Rerun::Once }),
+        group: set(given, ("g", "gn"), |text| {
+            if text == "/" { Ok(None) } else { group::path(text).map(Some) }
+        })?,
         reservation: set(given, ("U", "Un"), |text| {
             text.parse().map(Some).map_err(anyhow::Error::msg)
         })?,
@@ -206,7 +212,7 @@ const BSWITCH: &[Opt] = &[
     read("q", ' ', Value),
     read("u", ' ', Value),
     refused("app", ' ', Value, "jobs are not chosen by application profile"),
-    refused("g", ' ', Value, "a grid has no job groups"),
+    read("g", ' ', Value),
     refused("G", ' ', Value, "jobs are not chosen by user group; use -u"),
     read("V", ' ', Nothing),
 ];
@@ -224,7 +230,7 @@ pub fn bswitch(arguments: &[String]) -> Result<ExitCode> {
     let is_choice = words.iter().all(|word| word == "0");
     let jobs = if is_choice {
         ensure!(
-            !words.is_empty() || ["J", "m", "q", "u"].iter().any(|option| given.has(option)),
+            !words.is_empty() || ["g", "J", "m", "q", "u"].iter().any(|option| given.has(option)),
             "Job ID or selection options are missing"
         );
         let found = rows(&mut client, None, false)?;

@@ -97,7 +97,8 @@ pub fn is_like(text: &str, pattern: &str) -> bool {
     true
 }
 
-/// Whether a task is one of those that `-u`, `-q`, `-J`, `-m` and `-P` choose; without `-u` those of this user.
+/// Whether a task is one of those that `-u`, `-q`, `-J`, `-m`, `-P` and `-g` choose; without `-u` those of this user. `-g` chooses the jobs
+/// of a group itself, not those of groups in it.
 pub fn takes(row: &Row, given: &Given) -> bool {
     let host = row.view.host.as_ref().map(ToString::to_string).unwrap_or_default();
     let is_name = |pattern: &str| {
@@ -112,6 +113,11 @@ pub fn takes(row: &Row, given: &Given) -> bool {
     }) && given.value("q").is_none_or(|queue| queue == row.view.queue.as_str())
         && given.value("J").is_none_or(is_name)
         && given.value("m").is_none_or(|wanted| wanted.split(' ').any(|one| one == host))
+        && given.value("g").is_none_or(|wanted| {
+            let wanted = wanted.trim_matches(['"', '\'']);
+            let own = row.view.group.as_ref().map_or("/", |group| group.as_str());
+            own == wanted.strip_suffix('/').filter(|short| !short.is_empty()).unwrap_or(wanted)
+        })
         && given.value("P").is_none_or(|project| project == row.asked.project)
 }
 

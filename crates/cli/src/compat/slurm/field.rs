@@ -16,11 +16,18 @@ pub const FIELDS: &[(&str, &str, &str, i32)] = &[
     ("alloctres", "TRES_ALLOC", "AllocTRES", 10),
     ("arrayjobid", "ARRAY_JOB_ID", "ArrayJobID", 12),
     ("arraytaskid", "ARRAY_TASK_ID", "ArrayTaskID", 12),
+    ("avecpu", "AVE_CPU", "AveCPU", 10),
+    ("avediskread", "AVE_DISK_READ", "AveDiskRead", 14),
+    ("avediskwrite", "AVE_DISK_WRITE", "AveDiskWrite", 14),
     ("averss", "AVERSS", "AveRSS", 10),
+    ("avevmsize", "AVE_VMSIZE", "AveVMSize", 10),
     ("batchhost", "EXEC_HOST", "BatchHost", 10),
     ("cluster", "CLUSTER", "Cluster", 10),
     ("command", "COMMAND", "Command", 20),
     ("comment", "COMMENT", "Comment", 14),
+    ("constraints", "CONSTRAINTS", "Constraints", 15),
+    ("consumedenergy", "CONSUMED_ENERGY", "ConsumedEnergy", 14),
+    ("consumedenergyraw", "CONSUMED_ENERGY_RAW", "ConsumedEnergyRaw", 17),
     ("cputime", "CPU_TIME", "CPUTime", 10),
     ("cputimeraw", "CPU_TIME_RAW", "CPUTimeRAW", 10),
     ("dependency", "DEPENDENCY", "Dependency", 14),
@@ -30,16 +37,29 @@ pub const FIELDS: &[(&str, &str, &str, i32)] = &[
     ("eligible", "ELIGIBLE", "Eligible", 19),
     ("end", "END_TIME", "End", 19),
     ("exitcode", "EXIT_CODE", "ExitCode", 8),
+    ("flags", "FLAGS", "Flags", 20),
+    ("gid", "GID", "GID", 6),
     ("group", "GROUP", "Group", 9),
     ("jobid", "JOBID", "JobID", -12),
     ("jobidraw", "JOBID", "JobIDRaw", -12),
     ("jobname", "NAME", "JobName", 10),
+    ("layout", "LAYOUT", "Layout", 9),
+    ("maxdiskread", "MAX_DISK_READ", "MaxDiskRead", 12),
+    ("maxdiskwrite", "MAX_DISK_WRITE", "MaxDiskWrite", 12),
+    ("maxpages", "MAX_PAGES", "MaxPages", 8),
     ("maxrss", "MAXRSS", "MaxRSS", 10),
+    ("maxrssnode", "MAX_RSS_NODE", "MaxRSSNode", 10),
+    ("maxrsstask", "MAX_RSS_TASK", "MaxRSSTask", 10),
+    ("maxvmsize", "MAX_VMSIZE", "MaxVMSize", 10),
+    ("mincpu", "MIN_CPU", "MinCPU", 10),
     ("ncpus", "CPUS", "NCPUS", 10),
     ("nnodes", "NODES", "NNodes", 8),
     ("nodelist", "NODELIST", "NodeList", 15),
     ("ntasks", "TASKS", "NTasks", 8),
     ("partition", "PARTITION", "Partition", 10),
+    ("planned", "PLANNED", "Planned", 10),
+    ("plannedcpu", "PLANNED_CPU", "PlannedCPU", 10),
+    ("plannedcpuraw", "PLANNED_CPU_RAW", "PlannedCPURAW", 13),
     ("priority", "PRIORITY", "Priority", 10),
     ("qos", "QOS", "QOS", 10),
     ("reason", "REASON", "Reason", 22),
@@ -47,6 +67,8 @@ pub const FIELDS: &[(&str, &str, &str, i32)] = &[
     ("reqmem", "MIN_MEMORY", "ReqMem", 10),
     ("reqnodes", "NODES", "ReqNodes", 8),
     ("reqtres", "TRES", "ReqTRES", 10),
+    ("reservation", "RESERVATION", "Reservation", 20),
+    ("reservationid", "RESERVATION_ID", "ReservationId", 15),
     ("restarts", "RESTARTS", "Restarts", 8),
     ("start", "START_TIME", "Start", 19),
     ("state", "STATE", "State", 10),
@@ -59,6 +81,10 @@ pub const FIELDS: &[(&str, &str, &str, i32)] = &[
     ("timelimit", "TIME_LIMIT", "Timelimit", 10),
     ("timelimitraw", "TIME_LIMIT_RAW", "TimelimitRaw", 10),
     ("totalcpu", "TOTAL_CPU", "TotalCPU", 10),
+    ("tresusageinave", "TRES_USAGE_IN_AVE", "TRESUsageInAve", 14),
+    ("tresusageinmax", "TRES_USAGE_IN_MAX", "TRESUsageInMax", 14),
+    ("tresusageintot", "TRES_USAGE_IN_TOT", "TRESUsageInTot", 14),
+    ("tresusageouttot", "TRES_USAGE_OUT_TOT", "TRESUsageOutTot", 15),
     ("uid", "UID", "UID", 6),
     ("user", "USER", "User", 9),
     ("usercpu", "USER_CPU", "UserCPU", 10),
@@ -83,6 +109,9 @@ const ALIASES: &[(&str, &str)] = &[
     ("numnodes", "nnodes"),
     ("numtasks", "ntasks"),
     ("prioritylong", "priority"),
+    ("reserved", "planned"),
+    ("resvcpu", "plannedcpu"),
+    ("resvcpuraw", "plannedcpuraw"),
     ("reasonlist", "nodelistreason"),
     ("restartcnt", "restarts"),
     ("starttime", "start"),
@@ -245,9 +274,44 @@ pub fn value(row: &Row, name: &str, now: Moment) -> Option<String> {
         "timelimitraw" => limit.map_or_else(String::new, |limit| limit.div_ceil(60).to_string()),
         "uid" => uid(row.view.user.as_str()),
         "user" => row.view.user.to_string(),
-        "group" | "wckey" => String::new(),
         "workdir" => row.asked.directory.clone(),
-        _ => return None,
+        _ => return measured(row, name, now),
     };
     Some(text)
+}
+
+/// The value of a field that few ask for: what was measured, and what no job here has.
+fn measured(row: &Row, name: &str, now: Moment) -> Option<String> {
+    let usage = row.view.usage.as_ref();
+    let waited =
+        row.view.started.or(row.view.ended).unwrap_or(now).since(row.view.submitted) / 1000;
+    let waited_cpu = waited * u64::from(row.view.slots);
+    Some(match name {
+        "avecpu" | "mincpu" => usage.map(|usage| seconds(usage.cpu_seconds())).unwrap_or_default(),
+        "maxpages" => usage.map(|usage| usage.major_faults.to_string()).unwrap_or_default(),
+        "avediskread" | "maxdiskread" => {
+            usage.and_then(|usage| usage.read_bytes).map(megabytes).unwrap_or_default()
+        }
+        "avediskwrite" | "maxdiskwrite" => {
+            usage.and_then(|usage| usage.written_bytes).map(megabytes).unwrap_or_default()
+        }
+        "maxrssnode" if usage.is_some() => host(row, ""),
+        "maxrsstask" if usage.is_some() => "0".to_owned(),
+        "planned" => long_span(waited),
+        "plannedcpu" => long_span(waited_cpu),
+        "plannedcpuraw" => waited_cpu.to_string(),
+        "reservation" => row.asked.reservation.clone().unwrap_or_default(),
+        "avevmsize" | "consumedenergy" | "consumedenergyraw" | "constraints" | "flags" | "gid"
+        | "group" | "layout" | "maxrssnode" | "maxrsstask" | "maxvmsize" | "reservationid"
+        | "tresusageinave" | "tresusageinmax" | "tresusageintot" | "tresusageouttot" | "wckey" => {
+            String::new()
+        }
+        _ => return None,
+    })
+}
+
+/// Bytes of I/O as Slurm writes them.
+pub fn megabytes(bytes: u64) -> String {
+    let hundredths = bytes.saturating_mul(100) >> 20;
+    format!("{}.{:02}M", hundredths / 100, hundredths % 100)
 }

@@ -9,6 +9,7 @@ mod dependency;
 mod field;
 mod hostlist;
 mod options;
+mod report;
 mod reservation;
 mod resources;
 mod sacct;
@@ -17,8 +18,10 @@ mod scancel;
 mod scontrol;
 mod sinfo;
 pub mod spec;
+mod sprio;
 mod squeue;
 mod srun;
+mod sstat;
 mod state;
 mod units;
 mod update;
@@ -41,6 +44,8 @@ pub const NAMES: &[Name] = &[
     Name { name: "sinfo", call: sinfo::run, fault: 1 },
     Name { name: "scontrol", call: scontrol::run, fault: 1 },
     Name { name: "srun", call: srun::run, fault: 1 },
+    Name { name: "sstat", call: sstat::run, fault: 1 },
+    Name { name: "sprio", call: sprio::run, fault: 1 },
     Name { name: "sacctmgr", call: accounts::sacctmgr, fault: 1 },
     Name { name: "sshare", call: accounts::sshare, fault: 1 },
 ];

@@ -2,16 +2,16 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::Moment;
 
-use super::super::columns::{Room, Side};
 use super::super::row::{Row, client, me, rows};
 use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, ignored, read};
 use super::choice::{Choice, targets};
+use super::report::{Column, Layout};
 use super::units::since;
-use super::{field, now};
+use super::{field, now, report};
 
 use Takes::{Maybe, Nothing, Value};
 
@@ -59,57 +59,12 @@ const BRIEF: &str = "jobid,state,exitcode";
 const LONG: &str = "jobid,jobidraw,jobname,partition,maxrss,averss,ntasks,alloccpus,elapsed,state,\
                     exitcode,reqmem,alloctres";
 
-/// One column: its field, its heading, its room.
-struct Column {
-    name: String,
-    heading: &'static str,
-    room: Room,
-}
-
 /// Reads `JobID,State%20,Account%-30`.
 fn columns(format: &str) -> Result<Vec<Column>> {
-    let column = |part: &str| {
-        let (name, width) = part.split_once('%').unwrap_or((part, ""));
-        let plain = field::plain(name);
+    report::columns(format, field::plain, |plain| {
         let known = field::FIELDS.iter().find(|(known, ..)| *known == plain);
-        let Some((_, _, heading, usual)) = known else {
-            bail!("Invalid field requested: \"{name}\"");
-        };
-        let width: i32 = match width {
-            "" => *usual,
-            width => width.parse().with_context(|| format!("invalid width \"{width}\""))?,
-        };
-        let side = if width < 0 { Side::Left } else { Side::Right };
-        let room = Room { width: Some(width.unsigned_abs() as usize), side };
-        Ok(Column { name: plain, heading, room })
-    };
-    format.split(',').map(str::trim).filter(|part| !part.is_empty()).map(column).collect()
-}
-
-/// How a line is put together.
-#[derive(Clone, Copy)]
-enum Layout<'a> {
-    Columns,
-    /// With what stands between cells, and whether it ends each line as well.
-    Parsable {
-        delimiter: &'a str,
-        ends: &'a str,
-    },
-}
-
-impl Layout<'_> {
-    fn line(self, columns: &[Column], cells: &[String]) -> String {
-        match self {
-            Layout::Columns => {
-                let fitted = columns
-                    .iter()
-                    .zip(cells)
-                    .map(|(column, cell)| column.room.fit(cell, Some('+')) + " ");
-                fitted.collect::<String>() + "\n"
-            }
-            Layout::Parsable { delimiter, ends } => cells.join(delimiter) + ends + "\n",
-        }
-    }
+        known.map(|(_, _, heading, usual)| (*heading, *usual))
+    })
 }
 
 /// The value of a field: of a job, or of its batch step.
@@ -119,7 +74,11 @@ fn cell(row: &Row, column: &Column, step: Option<&str>, now: Moment) -> String {
         ("jobid" | "jobidraw", Some(step)) => format!("{}.{step}", value(&column.name)),
         ("jobname", Some(step)) => step.to_owned(),
         ("partition" | "user" | "timelimit" | "uid" | "qos", Some(_)) => String::new(),
-        ("maxrss" | "averss" | "ntasks", None) => String::new(),
+        (
+            "maxrss" | "averss" | "ntasks" | "avecpu" | "mincpu" | "maxpages" | "avediskread"
+            | "avediskwrite" | "maxdiskread" | "maxdiskwrite" | "maxrssnode" | "maxrsstask",
+            None,
+        ) => String::new(),
         ("state", None) if row.view.state == JobState::Killed => {
             format!("CANCELLED by {}", value("uid"))
         }
@@ -156,12 +115,7 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     };
     let format = given.value("format").or(by_variable.as_deref()).unwrap_or(usual);
     let columns = columns(format)?;
-    let delimiter = given.value("delimiter").unwrap_or("|");
-    let layout = match (given.has("parsable2"), given.has("parsable")) {
-        (true, _) => Layout::Parsable { delimiter, ends: "" },
-        (false, true) => Layout::Parsable { delimiter, ends: delimiter },
-        (false, false) => Layout::Columns,
-    };
+    let layout = Layout::of(&given);
     let choice = Choice::of(&given)?;
     let now = now();
     let moment = |option: &str| {
@@ -182,7 +136,7 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     });
     let mut text = String::new();
     if !given.has("noheader") {
-        text += &headings(layout, &columns);
+        text += &layout.headings(&columns);
     }
     for row in found {
         for step in steps(&given, &row) {
@@ -195,19 +149,6 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The lines above the others: the names, and rules below them where there are columns.
-fn headings(layout: Layout<'_>, columns: &[Column]) -> String {
-    let headings: Vec<String> = columns.iter().map(|column| column.heading.to_owned()).collect();
-    let text = layout.line(columns, &headings);
-    match layout {
-        Layout::Parsable { .. } => text,
-        Layout::Columns => {
-            let rule = |column: &Column| "-".repeat(column.room.width.unwrap_or(0));
-            text + &layout.line(columns, &columns.iter().map(rule).collect::<Vec<_>>())
-        }
-    }
-}
-
 /// Which lines a task has: its own, and that of its batch step once it has started. Ids with a step want that one alone.
 fn steps(given: &Given, row: &Row) -> Vec<Option<&'static str>> {
     let of_ids: Vec<&str> =
@@ -217,20 +158,5 @@ fn steps(given: &Given, row: &Row) -> Vec<Option<&'static str>> {
     match &of_ids[..] {
         [] => [Some(None), batch].into_iter().flatten().collect(),
         wanted => batch.into_iter().filter(|_| wanted.contains(&"batch")).collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn headings_stand_above_rules_as_wide_as_their_columns() {
-        let columns = columns("JobID,State%12,Account%-5").unwrap();
-        let cells = ["12_3", "CANCELLED by 1000", "a"].map(str::to_owned);
-        assert_eq!(Layout::Columns.line(&columns, &cells), "12_3         CANCELLED b+ a     \n");
-        let parsable = Layout::Parsable { delimiter: "|", ends: "|" };
-        assert_eq!(parsable.line(&columns, &cells), "12_3|CANCELLED by 1000|a|\n");
-        assert!(super::columns("NoSuch").is_err());
     }
 }

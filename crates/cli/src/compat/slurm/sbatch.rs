@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use forebay_engine::protocol::{Answer, Ask};
 use forebay_grid::spec::{JobSpec, SCRIPT_BYTES_LIMIT};
 
+use super::super::input;
 use super::super::row::client;
 use super::super::words::{Given, Grammar, Style, Until, directives};
 use super::options::{JOB, SBATCH, SBATCH_VARIABLES};
@@ -102,6 +103,7 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     if !given.has("job-name") {
         given.set("job-name", name.clone());
     }
+    let text = input::redirected(&text, "--input", given.value("input").unwrap_or_default())?;
     let mut client = client()?;
     let arguments = given.words.get(1..).unwrap_or_default();
     let spec = JobSpec {

@@ -9,6 +9,7 @@ use forebay_grid::config::OnNever;
 use forebay_grid::dialect::{Dialect, OldOutput, System};
 use forebay_grid::notify::{Moments, Notify};
 use forebay_grid::parse::array::ArraySpec;
+use forebay_grid::parse::resources::GPU;
 use forebay_grid::spec::{JobSpec, Rerun, Sharing};
 use forebay_grid::vocabulary::{Moment, NAME_BYTES_MAX};
 
@@ -57,6 +58,18 @@ impl Shape {
         Ok(Shape { tasks, cpus_per_task: count(given, "cpus-per-task")?.unwrap_or(1) })
     }
 
+    /// The same for a job with GPUs, if a number of CPUs is wanted for each of them.
+    fn with_gpus(self, given: &Given, gpus: u32) -> Result<Shape> {
+        let Some(each) = count(given, "cpus-per-gpu")? else { return Ok(self) };
+        ensure!(gpus > 0, "--cpus-per-gpu: the job asks for no GPU; add --gpus");
+        ensure!(
+            !given.has("cpus-per-task"),
+            "--cpus-per-gpu and --cpus-per-task exclude each other"
+        );
+        let all = each.checked_mul(gpus).context("too many CPUs")?;
+        Ok(Shape { cpus_per_task: all.div_ceil(self.tasks), ..self })
+    }
+
     fn slots(self) -> Result<u32> {
         self.tasks.checked_mul(self.cpus_per_task).context("too many CPUs")
     }
@@ -70,13 +83,25 @@ fn refuse_what_is_not_done(given: &Given) -> Result<()> {
     if let Some(features) = wanted("constraint") {
         bail!("--constraint={features}: hosts of a Forebay grid have no features; use --nodelist");
     }
-    if let Some(input) = wanted("input").filter(|input| *input != "/dev/null") {
-        bail!("--input={input}: standard input of a job is /dev/null; redirect it in the script");
-    }
     if given.has("nodefile") {
         bail!("--nodefile is not supported: use --nodelist");
     }
     Ok(())
+}
+
+/// Refuses a file for standard input where it cannot be opened for the job.
+///
+/// # Errors
+/// If one is wanted.
+pub fn refuse_input(given: &Given) -> Result<()> {
+    match given.value("input") {
+        None | Some("" | "none" | "/dev/null") => Ok(()),
+        Some(input) => {
+            bail!(
+                "--input={input}: standard input of a job is /dev/null; redirect it in the script"
+            )
+        }
+    }
 }
 
 /// Where it may run, as the grid writes it.
@@ -171,13 +196,18 @@ fn name(text: &str) -> String {
 }
 
 /// Memory for all of the job.
-fn memory_of(given: &Given, shape: Shape) -> Result<Option<ByteSize>> {
+fn memory_of(given: &Given, shape: Shape, gpus: u32) -> Result<Option<ByteSize>> {
     let read = |option: &str| -> Result<Option<ByteSize>> {
         let read = given.value(option).map(memory).transpose();
         Ok(read.map_err(anyhow::Error::msg).with_context(|| format!("--{option}"))?.flatten())
     };
     if let Some(of_all) = read("mem")? {
         return Ok(Some(of_all));
+    }
+    if let Some(each) = read("mem-per-gpu")? {
+        ensure!(gpus > 0, "--mem-per-gpu: the job asks for no GPU; add --gpus");
+        let of_all = each.0.checked_mul(u64::from(gpus)).map(ByteSize);
+        return of_all.map(Some).context("--mem-per-gpu: too much memory");
     }
     let slots = u64::from(shape.slots()?);
     let of_all = read("mem-per-cpu")?.map(|each| each.0.checked_mul(slots).map(ByteSize));
@@ -200,6 +230,9 @@ fn file_name(pattern: &str, user: &str) -> Result<String> {
 pub fn job(given: &Given, client: &mut Client) -> Result<JobSpec> {
     refuse_what_is_not_done(given)?;
     let shape = Shape::of(given)?;
+    let resources = resources::of(given, shape.tasks)?;
+    let gpus = resources.of(GPU);
+    let shape = shape.with_gpus(given, gpus)?;
     let here = std::env::current_dir().context("cannot find the current directory")?;
     let directory = given.value("chdir").map_or(here.clone(), |to| here.join(to));
     let utf8 = |path: &std::path::Path| {
@@ -229,7 +262,7 @@ pub fn job(given: &Given, client: &mut Client) -> Result<JobSpec> {
         queue: given.value("partition").map(first_partition).transpose()?,
         slots: shape.slots()?,
         hosts: hosts(given)?,
-        memory: memory_of(given, shape)?,
+        memory: memory_of(given, shape, gpus)?,
         array: array.map(|(array, _)| array),
         depends: depends.map(|text| dependency::read(text, client)).transpose()?.flatten(),
         on_never: given.value("kill-on-invalid-dep").map(|answer| match answer {
@@ -241,7 +274,7 @@ pub fn job(given: &Given, client: &mut Client) -> Result<JobSpec> {
         time_limit: time_limit.flatten(),
         begin: moment(given, "begin")?.filter(|begin| *begin > super::now()),
         deadline: moment(given, "deadline")?,
-        resources: resources::of(given, shape.tasks)?,
+        resources,
         sharing: if given.has("exclusive") { Sharing::Exclusive } else { Sharing::Shared },
         output: Some(file("output")?.unwrap_or_else(|| unnamed.to_owned())),
         error: file("error")?,
@@ -392,6 +425,22 @@ mod tests {
         for text in ["", "x", "1-", "3-1", "1-3:0", "1,1", "4294967295"] {
             assert!(array(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn cpus_and_memory_may_be_asked_for_with_each_gpu() {
+        let given = |options: &[(&'static str, &str)]| {
+            let mut given = Given::default();
+            options.iter().for_each(|(name, value)| given.set(name, (*value).to_owned()));
+            given
+        };
+        let one = Shape { tasks: 1, cpus_per_task: 1 };
+        let each = given(&[("cpus-per-gpu", "4"), ("mem-per-gpu", "2G")]);
+        assert_eq!(one.with_gpus(&each, 2).unwrap().slots().unwrap(), 8);
+        assert_eq!(memory_of(&each, one, 2).unwrap(), Some(ByteSize(4 << 30)));
+        assert!(one.with_gpus(&each, 0).is_err() && memory_of(&each, one, 0).is_err());
+        let both = given(&[("cpus-per-gpu", "4"), ("cpus-per-task", "2")]);
+        assert!(one.with_gpus(&both, 1).is_err());
     }
 
     #[test]

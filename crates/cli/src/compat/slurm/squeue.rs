@@ -1,5 +1,6 @@
 //! squeue.
 
+use std::cmp::Ordering;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
@@ -37,7 +38,7 @@ const OPTIONS: &[Opt] = &[
     harmless("priority", 'P', Nothing),
     ignored("qos", 'q', Value),
     harmless("sibling", ' ', Nothing),
-    harmless("sort", 'S', Value),
+    read("sort", 'S', Value),
     read("start", ' ', Nothing),
     read("states", 't', Value),
     read("user", 'u', Value),
@@ -255,6 +256,41 @@ fn of_names(format: &str, rows: &[Row], given: &Given, now: Moment) -> Result<St
     Ok(text)
 }
 
+/// Sorts rows as `--sort=P,-t,i` says: by the letters of `-o`, each with a minus for the greatest first.
+fn sort(rows: &mut [Row], keys: &str, now: Moment) -> Result<()> {
+    let read = |key: &str| {
+        let letter = key.trim().trim_start_matches(['+', '-']).chars().next();
+        let field = letter.and_then(of_letter).map(|(name, _)| name);
+        let field = field.with_context(|| format!("Invalid sort specification: {key}"))?;
+        Ok((field, key.trim().starts_with('-')))
+    };
+    let keys = keys.split(',').map(read).collect::<Result<Vec<_>>>()?;
+    rows.sort_by(|one, other| {
+        let by = |(field, is_reversed): &(&str, bool)| {
+            let value = |row: &Row| match *field {
+                "jobid" => row_number(row),
+                field => cell(row, field, now).unwrap_or_default(),
+            };
+            let order = compare(&value(one), &value(other));
+            if *is_reversed { order.reverse() } else { order }
+        };
+        keys.iter().map(by).fold(Ordering::Equal, Ordering::then)
+    });
+    Ok(())
+}
+
+fn row_number(row: &Row) -> String {
+    row.number().to_string()
+}
+
+/// Numbers by their size, all else by its letters.
+fn compare(one: &str, other: &str) -> Ordering {
+    match (one.parse::<f64>(), other.parse::<f64>()) {
+        (Ok(one), Ok(other)) => one.total_cmp(&other),
+        _ => one.cmp(other),
+    }
+}
+
 /// Runs it; the exit code is 1 if jobs were named and none of them is known.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let given = GRAMMAR.read(arguments)?;
@@ -286,6 +322,10 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     // As Slurm: what waits before what runs, what is held after what may start.
     found.sort_by_key(|row| (state::order(row.view.state), row.view.state == JobState::Held));
     let now = now();
+    let by_sort = std::env::var("SQUEUE_SORT").ok();
+    if let Some(keys) = given.value("sort").or(by_sort.as_deref()) {
+        sort(&mut found, keys, now)?;
+    }
     let by_variable = std::env::var("SQUEUE_FORMAT").ok();
     let text = match (given.value("Format"), given.value("format").or(by_variable.as_deref())) {
         (Some(names), _) => of_names(names, &found, &given, now)?,
@@ -325,6 +365,15 @@ mod tests {
             ]
         );
         assert!(long_columns("NoSuch").is_err());
+    }
+
+    #[test]
+    fn numbers_are_sorted_by_size_and_words_by_letters() {
+        assert_eq!(compare("9", "10"), Ordering::Less);
+        assert_eq!(compare("9", "a"), Ordering::Less);
+        assert_eq!(compare("b", "a"), Ordering::Greater);
+        assert!(sort(&mut [], "P,-t,+i", Moment(0)).is_ok());
+        assert!(sort(&mut [], "ä", Moment(0)).is_err());
     }
 
     #[test]

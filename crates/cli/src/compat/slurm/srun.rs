@@ -80,6 +80,7 @@ fn job(given: &Given) -> Result<ExitCode> {
     if given.has("output") || given.has("error") {
         bail!("--output and --error of srun outside a job are not supported: redirect its output");
     }
+    spec::refuse_input(given)?;
     let mut client = client()?;
     let shape = spec::Shape::of(given)?;
     let words = given.words.clone();

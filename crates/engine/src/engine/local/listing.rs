@@ -138,7 +138,7 @@ impl<'a> Lines<'a> {
 
     fn tell_what_is_asked(&mut self, job: &Job) {
         if let Some(first) = self.lines.first_mut().filter(|first| first.asked.is_none()) {
-            first.asked = Some(Box::new(asked(job)));
+            first.asked = Some(Box::new(asked(self.grid, job)));
         }
     }
 
@@ -175,7 +175,7 @@ impl<'a> Lines<'a> {
 
     /// What a job asks for, if that is wanted with every line.
     fn asked_of(&self, job: &Job) -> Option<Box<Asked>> {
-        matches!(self.detail, Detail::Asked).then(|| Box::new(asked(job)))
+        matches!(self.detail, Detail::Asked).then(|| Box::new(asked(self.grid, job)))
     }
 
     /// Adds the line of all tasks of a job that wait alike. Those of one array are not torn apart.

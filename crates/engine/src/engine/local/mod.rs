@@ -172,6 +172,7 @@ fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
         Ask::Reservations => {
             Answer::Reservations { reservations: grid.reservations().cloned().collect() }
         }
+        Ask::Groups => Answer::Groups { groups: view::groups(grid, user) },
         Ask::Explain { target } => view::explain(grid, user, *target),
         Ask::Flow { flow } => flow::answer(grid, user, flow),
         Ask::Submit { .. }
@@ -181,6 +182,7 @@ fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
         | Ask::Host { .. }
         | Ask::Reserve { .. }
         | Ask::Unreserve { .. }
+        | Ask::Group { .. }
         | Ask::History { .. }
         | Ask::Wait { .. }
         | Ask::For { .. }

@@ -14,7 +14,7 @@ use forebay_grid::task::{Cause, Task};
 use forebay_grid::vocabulary::{JobId, QueueName, Target, TaskId, UserName};
 
 use crate::protocol::{
-    Answer, Asked, HostState, HostView, JobView, QueueView, ResourceView, ServiceView,
+    Answer, Asked, GroupView, HostState, HostView, JobView, QueueView, ResourceView, ServiceView,
 };
 
 /// One task, as a line of a list.
@@ -41,6 +41,7 @@ pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
         usage: None,
         asked: None,
         service: service(grid, job),
+        group: spec.group.clone(),
     };
     let Some(state) = grid.state(id) else { return line };
     let start = state.last_start();
@@ -103,7 +104,7 @@ pub(super) fn hosts(grid: &Grid, user: &UserName) -> Vec<HostView> {
 }
 
 /// What a job asks for.
-pub(super) fn asked(job: &Job) -> Asked {
+pub(super) fn asked(grid: &Grid, job: &Job) -> Asked {
     let spec = job.spec();
     Asked {
         memory_bytes: spec.memory.map(|memory| memory.0),
@@ -129,6 +130,7 @@ pub(super) fn asked(job: &Job) -> Asked {
         io_heavy: spec.io_heavy,
         reservation: spec.reservation.as_ref().map(ToString::to_string),
         inputs: spec.inputs.clone(),
+        fair_share: grid.fair_share(job),
     }
 }
 
@@ -141,6 +143,16 @@ pub(super) fn resources(grid: &Grid) -> Vec<ResourceView> {
         used: seen.used,
     };
     grid.resources().into_iter().map(view).collect()
+}
+
+/// The job groups of a user.
+pub(super) fn groups(grid: &Grid, user: &UserName) -> Vec<GroupView> {
+    let view = |seen: forebay_grid::grid::GroupView| {
+        let [pending, running, suspended, ended] = seen.counts;
+        let (group, limit, used) = (seen.group, seen.limit, seen.used);
+        GroupView { group, limit, used, pending, running, suspended, ended }
+    };
+    grid.groups(user).into_iter().map(view).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people")]

@@ -1,65 +1,19 @@
-//! Directories that are delegated to this node: it makes and removes files there by itself, and reports that later.
+//! Directories that are delegated to this node: it makes, changes and removes what is in them by itself, and reports that later.
 //!
 //! All that is kept of such a directory, its attributes and its names, may be used because nobody else is told of the directory before it
-//! is taken back. A file that was made here may be used until it was reported; from then on as the owner has granted it.
+//! is taken back. What was made here may be used until it was reported; from then on as the owner has granted it. A directory that was
+//! made in a delegated one is delegated as well: until the owner has said so, as long as the one above is.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use forebay_base::{Ino, Timestamp};
 use forebay_cluster::Moment;
-use forebay_cluster::grants::client::Ticket;
+use forebay_cluster::grants::GrantNumber;
 
 use super::{Kept, State};
-use crate::attributes::{Attributes, KeepName};
-use crate::grants::journal::{NeverKnown, Place};
+use crate::attributes::Attributes;
+use crate::grants::Item;
 use crate::grants::names::{AllNames, NAMES_MAX};
-use crate::grants::{Item, Looked};
-use crate::inode::{MODE_BITS, SET_GID, SET_UID};
-use crate::object::{LiveObject, SeenObject};
-use crate::ops::{Access, New, Reported};
-use crate::partition::Caller;
-use crate::record::Kind;
-use crate::remote::changes::{Change, ChangeAnswer};
-use crate::remote::wire::NewInode;
-
-/// A file that is to be made here.
-pub(crate) struct MakeHere<'a> {
-    pub parent: Ino,
-    pub name: &'a [u8],
-    pub new: New<'a>,
-    pub caller: Caller,
-    pub access: Access,
-    /// Its number, and its object, as that was just made.
-    pub ino: Ino,
-    pub live: &'a Arc<LiveObject>,
-    pub made: SeenObject,
-    pub time: Timestamp,
-}
-
-/// A report to the owner.
-pub(crate) struct Report {
-    /// Objects that must have their names before the owner hears of them.
-    pub objects: Vec<Arc<LiveObject>>,
-    /// Objects of files that are empty: nobody needs them.
-    pub unused: Vec<Arc<LiveObject>>,
-    ticket: Ticket,
-    /// The term in which the directories were delegated.
-    pub term: u64,
-    changes: Vec<(Place, Change)>,
-}
-
-impl Report {
-    pub fn changes(&self) -> Vec<(u64, Change)> {
-        self.changes.iter().map(|(place, change)| (place.0, change.clone())).collect()
-    }
-}
-
-/// What the owner has not carried out.
-pub(crate) struct Lost {
-    pub directory: Option<Ino>,
-    pub why: String,
-}
 
 impl Kept {
     /// Whether any directory was delegated to this node.
@@ -67,80 +21,8 @@ impl Kept {
         self.has_delegations.load(Ordering::Relaxed)
     }
 
-    /// Whether a file can be made here.
-    pub fn may_make_here(&self, parent: Ino, name: &[u8]) -> bool {
-        let now = self.now();
-        self.state.lock().above_new((parent, name), now).is_some()
-    }
-
-    /// Makes a file. `None` if the owner is to do that.
-    pub fn make_here(&self, make: &MakeHere<'_>) -> Option<Attributes> {
-        let mut state = self.state.lock();
-        let now = self.now();
-        let above = state.above_new((make.parent, make.name), now)?;
-        let attributes = make.attributes(&above)?;
-        state.add_made(make, attributes);
-        let was_empty = state.journal.is_empty();
-        state.journal.made(make.ino, make.live, make.change());
-        state.bound();
-        drop(state);
-        self.changed_here(make.parent, was_empty);
-        Some(attributes)
-    }
-
-    /// Whether a file can be removed here, if nobody has it open: its number.
-    pub fn may_remove_here(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
-        let mut state = self.state.lock();
-        let now = self.now();
-        state.removable(parent, name, now)
-    }
-
-    /// Removes a file that `is_open` says nobody has open. `None` if the owner is to do that.
-    pub fn remove_here(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        is_open: impl Fn(Ino) -> bool,
-    ) -> Option<Option<NeverKnown>> {
-        let mut state = self.state.lock();
-        let now = self.now();
-        let ino = state.removable(parent, name, now)?;
-        if is_open(ino) || state.journal.is_full() {
-            return None;
-        }
-        let time = self.clock.now();
-        let items = [Item::Entry(parent, name.into()), Item::Attributes(ino)];
-        state.drop_values(&items);
-        state.cache.change_here(items.clone());
-        let _ = state.cache.forget(items);
-        let cost = state.change_directory(parent, time, |names, size| {
-            *size = size.saturating_sub(1);
-            names.map_or(0, |names| names.remove(name))
-        });
-        if let Some(above) = state.inodes.get_mut(&parent) {
-            above.cost = above.cost.saturating_sub(cost);
-        }
-        state.cost = state.cost.saturating_sub(cost);
-        let was_empty = state.journal.is_empty();
-        let unlink = Change::Removed { parent, name: name.to_vec(), ino };
-        let removed = state.journal.removed(ino, unlink);
-        drop(state);
-        self.changed_here(parent, was_empty);
-        Some(removed)
-    }
-
-    /// The object of a file that the owner does not know of.
-    pub fn object_of(&self, ino: Ino) -> Option<Arc<LiveObject>> {
-        if self.has_delegations() { self.state.lock().journal.object_of(ino) } else { None }
-    }
-
-    /// A handle is closed. Whether the owner is told with the report of the file.
-    pub fn close_here(&self, ino: Ino, close: Change) -> bool {
-        self.has_delegations() && self.state.lock().journal.closed(ino, close)
-    }
-
     /// Names of a directory were changed here; the first change since all were reported wakes who reports them.
-    fn changed_here(&self, directory: Ino, is_first: bool) {
+    pub(super) fn changed_here(&self, directory: Ino, is_first: bool) {
         self.traffic.hit();
         self.lent.changing(std::iter::once(directory), &[]);
         self.lent.changed(std::iter::once(directory));
@@ -161,83 +43,12 @@ impl Kept {
         self.clock.now()
     }
 
-    // --- reporting ---
-
-    /// Whether there is something that the owner does not know.
-    pub fn has_journal(&self) -> bool {
-        self.has_delegations() && !self.state.lock().journal.is_empty()
-    }
-
-    /// What is to be reported next. `is_open` says whether somebody here has a file open.
-    pub fn take_report(&self, is_open: impl Fn(Ino) -> bool) -> Option<Report> {
-        let mut state = self.state.lock();
-        // Nobody opens a file by what is kept of it as long as the lock is held.
-        let (changes, emptied) = state.journal.take(is_open);
-        if changes.is_empty() {
-            return None;
-        }
-        for ino in &emptied {
-            state.keep(*ino, 0, |kept| kept.home = None);
-        }
-        let ticket = state.cache.begin();
-        let object = |ino: Ino| state.journal.object_of(ino);
-        let unused = emptied.into_iter().filter_map(object).collect();
-        let opened = |change: &Change| matches!(change, Change::Made { opened: Some(_), .. });
-        let made = changes.iter().filter(|(_, change)| opened(change));
-        let objects = made.filter_map(|(_, change)| change.made().and_then(object)).collect();
-        Some(Report { objects, unused, ticket, term: state.term, changes })
-    }
-
-    /// A report has no answer: it is repeated.
-    pub fn not_reported(&self, report: Report) {
-        let mut state = self.state.lock();
-        state.cache.failed(report.ticket);
-        if state.term == report.term {
-            state.journal.put_back(report.changes);
-        } else {
-            let lost = report.changes.iter().filter_map(|(_, change)| change.directory());
-            state.lost.extend(lost);
-        }
-    }
-
-    /// A report was answered. Returns what is lost.
-    pub fn reported(&self, report: &Report, answers: &[ChangeAnswer]) -> Vec<Lost> {
-        let mut state = self.state.lock();
-        state.journal.reported(&report.changes);
-        let mut lost = Vec::new();
-        let mut files = Vec::new();
-        for ((_, change), answer) in report.changes.iter().zip(answers) {
-            let ChangeAnswer { granted, directory, .. } = answer;
-            let numbers = [granted.entry, granted.attributes, *directory];
-            state.heard.hear(numbers.into_iter().flatten());
-            let is_of_term = granted.term == report.term && state.term == report.term;
-            let why = change.lost(answer);
-            if let Some(ino) = change.made() {
-                let may_use = is_of_term && why.is_none();
-                files.push((Item::Attributes(ino), granted.attributes.filter(|_| may_use)));
-            }
-            lost.extend(why.map(|why| Lost { directory: change.directory(), why }));
-        }
-        let gone = state.cache.reported(report.ticket, files);
-        state.drop_values(&gone);
-        lost
-    }
-
     /// Directories are taken back, and what was changed there is reported. What else was used because of them is not used any more:
     /// returns it, as the kernel may have been lent it.
     pub fn return_directories(&self, items: &[Item]) -> Vec<Item> {
-        let directories = items.iter().filter_map(|item| match item {
-            Item::Directory(ino) => Some(*ino),
-            Item::Attributes(_) | Item::Entry(..) => None,
-        });
+        let directories = items.iter().filter_map(Item::directory);
         let mut state = self.state.lock();
-        let mut all = Vec::new();
-        for directory in directories {
-            all.push(Item::Attributes(directory));
-            let names = state.names.get(&directory);
-            let names = names.into_iter().flat_map(|names| names.keys());
-            all.extend(names.map(|name| Item::Entry(directory, name.clone())));
-        }
+        let all: Vec<Item> = directories.flat_map(|directory| state.give_up(directory)).collect();
         state.drop_values(&all);
         let _ = state.cache.forget(all.clone());
         all
@@ -249,61 +60,32 @@ impl Kept {
         self.return_directories(&items);
         let _ = self.state.lock().cache.forget(items);
     }
-
-    /// Directories in which names are lost, of which nobody was told.
-    pub fn take_lost(&self) -> Vec<Ino> {
-        if !self.has_delegations() {
-            return Vec::new();
-        }
-        std::mem::take(&mut self.state.lock().lost)
-    }
-}
-
-impl MakeHere<'_> {
-    fn change(&self) -> Change {
-        Change::Made {
-            parent: self.parent,
-            name: self.name.to_vec(),
-            new: NewInode::of(self.new),
-            caller: self.caller,
-            reported: Reported { ino: self.ino, time: self.time },
-            opened: Some((self.access, self.made)),
-        }
-    }
-
-    /// As the owner makes it; `None` for what runs as its owner or group, which nobody may keep.
-    fn attributes(&self, above: &Attributes) -> Option<Attributes> {
-        let New { kind, mode, umask, rdev, .. } = self.new;
-        let mode = mode & MODE_BITS & !(umask & 0o777);
-        if kind != Kind::File || mode & (SET_UID | SET_GID) != 0 {
-            return None;
-        }
-        let gid = if above.mode & SET_GID != 0 { above.gid } else { self.caller.gid };
-        Some(Attributes {
-            ino: self.ino,
-            kind,
-            mode,
-            nlink: 1,
-            uid: self.caller.uid,
-            gid,
-            rdev,
-            size: 0,
-            allocated_bytes: self.made.attributes.allocated_bytes,
-            accessed: self.time,
-            modified: self.time,
-            changed: self.time,
-            created: self.time,
-            cacheable: true,
-            name: KeepName::Never,
-        })
-    }
 }
 
 impl State {
+    /// Whether a directory is delegated to this node now.
+    pub(super) fn is_delegated(&self, directory: Ino, now: Moment) -> bool {
+        let mut at = directory;
+        loop {
+            let item = Item::Directory(at);
+            if !self.cache.may_use(&item, now) {
+                return false;
+            }
+            if self.cache.granted(&item) != Some(GrantNumber(0)) {
+                return true;
+            }
+            // The owner does not know it yet.
+            let Some(above) = self.inodes.get(&at).and_then(|kept| kept.made_in) else {
+                return false;
+            };
+            at = above;
+        }
+    }
+
     /// The attributes of a directory that is delegated to this node, if it may change names there now.
-    fn delegated(&self, directory: Ino, now: Moment) -> Option<Attributes> {
+    pub(super) fn delegated(&self, directory: Ino, now: Moment) -> Option<Attributes> {
         let own = Item::Attributes(directory);
-        let may = self.cache.may_use(&Item::Directory(directory), now);
+        let may = self.is_delegated(directory, now);
         if !may || !self.cache.may_use(&own, now) || self.cache.is_changing(&own) {
             return None;
         }
@@ -312,53 +94,30 @@ impl State {
         kept.attributes.filter(|found| found.nlink > 0 && has_room)
     }
 
-    /// The attributes of a directory in which this node may make a file of this name now.
-    fn above_new(&mut self, (parent, name): (Ino, &[u8]), now: Moment) -> Option<Attributes> {
-        let above = self.delegated(parent, now)?;
-        let is_absent = self.lacks(parent, name) == Looked::Kept(());
-        (is_absent && !self.journal.is_full()).then_some(above)
-    }
-
-    fn removable(&mut self, parent: Ino, name: &[u8], now: Moment) -> Option<Ino> {
-        self.delegated(parent, now)?;
-        let ino = self.names.get(&parent)?.get(name).copied().flatten()?;
+    /// Attributes that may be used now, and that no request changes.
+    pub(super) fn settled(&self, ino: Ino, now: Moment) -> Option<Attributes> {
         let item = Item::Attributes(ino);
-        let found = self.inodes.get(&ino)?.attributes?;
-        let is_plain = found.kind == Kind::File && found.nlink == 1;
         let may_use = self.cache.may_use(&item, now) && !self.cache.is_changing(&item);
-        (is_plain && may_use).then_some(ino)
+        self.inodes.get(&ino)?.attributes.filter(|_| may_use)
     }
 
-    /// A directory that was made was delegated with the answer.
-    pub(super) fn keep_delegated(&mut self, made: Attributes) {
+    /// A directory or a symlink was made, and only this node knows of it.
+    pub(super) fn keep_new(&mut self, made: Attributes) {
         self.keep_attributes(made, None);
         self.keep(made.ino, 0, |kept| {
             kept.is_told = true;
             kept.told += 1;
         });
+        self.keep_bare(made.ino);
     }
 
-    fn add_made(&mut self, make: &MakeHere<'_>, attributes: Attributes) {
-        let (parent, ino) = (make.parent, make.ino);
-        let entry = Item::Entry(parent, make.name.into());
-        self.cache.change_here([entry.clone(), Item::Attributes(ino)]);
-        self.learn_name(&[entry], (parent, make.name.to_vec()), Some(ino));
-        let cost = self.change_directory(parent, make.time, |names, size| {
-            *size += 1;
-            names.map_or(0, |names| names.insert(make.name))
-        });
-        self.keep(parent, cost, |_| {});
-        self.keep_attributes(attributes, Some(make.made.at));
-        self.keep_own(ino, make.made.attributes);
-    }
-
-    /// A directory has one name more or less: `change` does that to all its names, if they are known, and to their number. Returns
+    /// A directory has one name more or less: `change` does that to all its names, if they are known, and to its attributes. Returns
     /// what it says.
-    fn change_directory(
+    pub(super) fn change_directory(
         &mut self,
         ino: Ino,
         time: Timestamp,
-        change: impl FnOnce(Option<&mut AllNames>, &mut u64) -> usize,
+        change: impl FnOnce(Option<&mut AllNames>, &mut Attributes) -> usize,
     ) -> usize {
         self.cache.change_here([Item::Attributes(ino)]);
         let Some(kept) = self.inodes.get_mut(&ino) else { return 0 };
@@ -366,6 +125,20 @@ impl State {
         let Some(found) = &mut kept.attributes else { return 0 };
         found.modified = found.modified.max(time);
         found.changed = found.changed.max(time);
-        change(kept.names.as_mut(), &mut found.size)
+        change(kept.names.as_mut(), found)
+    }
+
+    /// A directory is not delegated any more: what was kept only because it was, as items.
+    pub(super) fn give_up(&mut self, directory: Ino) -> Vec<Item> {
+        let mut all = vec![Item::Attributes(directory)];
+        let Some(names) = self.names.get(&directory) else { return all };
+        for ino in names.values().flatten() {
+            // Others may know it from now on.
+            if let Some(kept) = self.inodes.get_mut(ino) {
+                kept.made_in = None;
+            }
+        }
+        all.extend(names.keys().map(|name| Item::Entry(directory, name.clone())));
+        all
     }
 }

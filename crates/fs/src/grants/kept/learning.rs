@@ -76,7 +76,7 @@ impl State {
                     && used.contains(&Item::Attributes(made.ino))
                     && used.contains(&Item::Directory(made.ino))
                 {
-                    self.keep_delegated(*made);
+                    self.keep_new(*made);
                 }
                 if let Some((attributes, object)) = file
                     && used.contains(&Item::Attributes(attributes.ino))

@@ -6,8 +6,12 @@
 mod asking;
 mod delegated;
 mod learning;
+mod making;
 mod references;
+mod reporting;
+mod setting;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -21,8 +25,9 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 pub(crate) use self::asking::OwnChange;
-pub(crate) use self::delegated::{Lost, MakeHere};
+pub(crate) use self::making::MakeHere;
 use self::references::References;
+pub(crate) use self::reporting::{Lost, Report};
 use super::heard::Heard;
 use super::inode::{COST_OF_ONE, KeptInode, as_written};
 use super::journal::Journal;
@@ -78,8 +83,8 @@ struct State {
     next_stamp: u64,
     /// What was changed here in directories that are delegated to this node.
     journal: Journal,
-    /// Directories in which such changes are lost.
-    lost: Vec<Ino>,
+    /// Directories in which such changes are lost, by what they are called.
+    lost: BTreeMap<Ino, String>,
 }
 
 /// What this node caches of a fileset of another node.
@@ -401,7 +406,8 @@ impl State {
     fn lose(&mut self) {
         self.cache.lost();
         self.heard.lose();
-        self.lost.extend(self.journal.lose());
+        let lost = self.journal.lose();
+        self.note_lost(&lost);
         self.clear();
     }
 

@@ -8,7 +8,7 @@ use forebay_cluster::grants::GrantNumber;
 use forebay_cluster::grants::owner::Event;
 use parking_lot::Mutex;
 
-use super::{Granting, Table};
+use super::{Granting, ReportsOf, Table};
 use crate::grants::Item;
 
 impl Granting {
@@ -38,8 +38,8 @@ impl Granting {
             && self.table.lock().grants.others_have(by, &Item::Directory(ino))
     }
 
-    /// To be held while changes are carried out that a client reports: the number of the last one.
-    pub fn reports_of(&self, client: ClientId) -> Arc<Mutex<u64>> {
+    /// To be held while changes are carried out that a client reports.
+    pub fn reports_of(&self, client: ClientId) -> Arc<Mutex<ReportsOf>> {
         Arc::clone(self.reports.lock().entry(client).or_default())
     }
 
@@ -59,6 +59,13 @@ impl Granting {
         let change = self.change(&mut table, by, vec![Item::Directory(ino)]);
         self.pass(&mut table, change);
         true
+    }
+
+    /// A directory is gone, and was delegated to `client`.
+    pub fn forget_directory(self: &Arc<Self>, client: ClientId, ino: Ino) {
+        let mut table = self.table.lock();
+        let change = self.change(&mut table, client, vec![Item::Directory(ino)]);
+        self.pass(&mut table, change);
     }
 
     /// Takes all directories back, from whoever they are delegated to.

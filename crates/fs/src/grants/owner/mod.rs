@@ -2,7 +2,7 @@
 
 mod delegating;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use forebay_base::channel::Message;
 use forebay_base::in_flight::{self, WaitsFor};
 use forebay_base::{ClientId, Clock, Epoch, FilesetId, Ino};
 use forebay_cluster::grants::owner::{Effect, Event};
+use forebay_cluster::grants::reports::CarriedOut;
 use forebay_cluster::grants::{ChangeNumber, GrantNumber, Grants, RecallNumber};
 use forebay_cluster::{Moment, Settings};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -48,8 +49,8 @@ pub(crate) struct Granting {
     /// Some directory was delegated. Until then nobody who is told of one need look.
     delegates: AtomicBool,
     turning_on: Mutex<()>,
-    /// For each client the last change that it has reported.
-    reports: Mutex<HashMap<ClientId, Arc<Mutex<u64>>>>,
+    /// What each client has reported.
+    reports: Mutex<HashMap<ClientId, Arc<Mutex<ReportsOf>>>>,
     table: Mutex<Table>,
     changed: Condvar,
     /// A recall lies in an outbox. Changes that need none wake no thread that carries recalls.
@@ -68,6 +69,14 @@ struct Table {
     /// Names that are being changed.
     names: HashSet<Name>,
     clients: HashMap<ClientId, Client>,
+}
+
+/// What a client has reported.
+#[derive(Default)]
+pub(crate) struct ReportsOf {
+    pub done: CarriedOut,
+    /// Changes of the latest report that could not be carried out.
+    pub lost: BTreeSet<u64>,
 }
 
 /// What is known of a client.
@@ -334,9 +343,12 @@ impl Granting {
     fn await_ready(self: &Arc<Self>, table: &mut MutexGuard<'_, Table>, changes: &[ChangeNumber]) {
         let mut waits = None;
         while !changes.iter().all(|change| table.ready.contains(change)) {
-            let slow = table.grants.waits(self.now()).next();
-            if let (None, Some((client, _))) = (&waits, slow) {
-                waits = Some(in_flight::waits_for(|| WaitsFor::Node(client.node)));
+            let slow = changes.iter().find_map(|change| table.grants.awaits(*change));
+            if let (None, Some((client, directory))) = (&waits, slow) {
+                waits = Some(in_flight::waits_for(|| match directory {
+                    Some(directory) => WaitsFor::Report(client.node, directory),
+                    None => WaitsFor::Recall(client.node),
+                }));
             }
             self.changed.wait_for(table, LOOK);
             self.step(table, Event::Tick);
@@ -397,7 +409,8 @@ impl Granting {
         let of = |(client, known): (&ClientId, &Client)| {
             let (recalls, evictions) = (known.recalls, known.evictions);
             let grants = table.grants.count(*client) as u64;
-            (*client, GrantFigures { grants, recalls, evictions })
+            let directories = table.grants.directories_of(*client) as u64;
+            (*client, GrantFigures { grants, directories, recalls, evictions })
         };
         table.clients.iter().map(of).collect()
     }

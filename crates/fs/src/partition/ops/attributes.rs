@@ -1,6 +1,6 @@
 //! Changing attributes.
 
-use forebay_base::Ino;
+use forebay_base::{Ino, Timestamp};
 
 use crate::acl::{self, Acl};
 use crate::attributes::{Attributes, SetAttributes, SetId, SetTime};
@@ -34,9 +34,23 @@ impl Partition {
         if set.size.is_some() {
             self.part_from_snapshots(ino)?;
             self.part_from_fenced(ino)?;
-            return self.with_copies(ino, true, || self.set_attributes_now(ino, set, seen));
+            return self.with_copies(ino, true, || self.set_attributes_now(ino, set, seen, None));
         }
-        self.set_attributes_now(ino, set, seen)
+        self.set_attributes_now(ino, set, seen, None)
+    }
+
+    /// As [`Partition::set_attributes_by`], of attributes that a node has set already, at that time, apart from the size: quotas do not
+    /// refuse it.
+    pub(crate) fn set_attributes_reported(
+        &self,
+        ino: Ino,
+        set: SetAttributes,
+        (seen, time): (Option<SeenObject>, Timestamp),
+    ) -> Result<Attributes> {
+        if set.size.is_some() {
+            return Err(FsError::Invalid);
+        }
+        self.set_attributes_now(ino, set, seen, Some(time))
     }
 
     fn set_attributes_now(
@@ -44,6 +58,7 @@ impl Partition {
         ino: Ino,
         set: SetAttributes,
         seen: Option<SeenObject>,
+        reported: Option<Timestamp>,
     ) -> Result<Attributes> {
         let inode = self.inode(ino)?;
         self.count(Operation::InodeUpdate);
@@ -52,10 +67,13 @@ impl Partition {
             None => (inode.lock(), None),
         };
         self.refresh_by(ino, &mut state, seen)?;
-        let now = self.now();
+        let now = reported.unwrap_or_else(|| self.now());
         let before = (state.uid, state.gid);
         let owners = (set.uid.unwrap_or(state.uid), set.gid.unwrap_or(state.gid));
-        let admitted = self.admit_owners(&state, owners)?;
+        let admitted = match self.admit_owners(&state, owners) {
+            Err(FsError::QuotaExceeded) if reported.is_some() => None,
+            admitted => admitted?,
+        };
         if let Some(size) = set.size {
             self.resize(ino, &mut state, size)?;
             state.touch(now);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_base::Ino;
+use forebay_base::{Ino, Timestamp};
 
 use crate::directory::{Child, check_name};
 use crate::error::{FsError, Result};
@@ -50,6 +50,8 @@ struct How {
     replace: Replace,
     /// Who leaves a whiteout at the old name, if anybody does.
     whiteout_of: Option<Caller>,
+    /// When a node has renamed it already, in a directory that is delegated to it.
+    reported: Option<Timestamp>,
 }
 
 /// What a rename needs of stores and disks, which it asks without a lock.
@@ -73,6 +75,8 @@ struct Move<'l> {
     sync_first: Option<Arc<LiveObject>>,
     /// What stays at the old name.
     whiteout: Option<(Child, State)>,
+    /// When a node has renamed it already.
+    reported: Option<Timestamp>,
 }
 
 impl Partition {
@@ -90,7 +94,8 @@ impl Partition {
         new_name: &[u8],
         replace: Replace,
     ) -> Result<()> {
-        self.rename_and_leave((parent, name), (new_parent, new_name), replace, None)
+        let how = How { replace, whiteout_of: None, reported: None };
+        self.rename_and_leave((parent, name), (new_parent, new_name), how)
     }
 
     /// As [`Partition::rename`], and leaves a whiteout of `caller` at the old name: a character device 0/0, which
@@ -108,15 +113,26 @@ impl Partition {
         if replace == Replace::Exchange {
             return Err(FsError::Invalid);
         }
-        self.rename_and_leave(from, to, replace, Some(caller))
+        self.rename_and_leave(from, to, How { replace, whiteout_of: Some(caller), reported: None })
+    }
+
+    /// As [`Partition::rename`] within one directory, of a file that a node has renamed already: the file has the time of that.
+    pub(crate) fn rename_reported(
+        &self,
+        directory: Ino,
+        (old, new): (&[u8], &[u8]),
+        time: Timestamp,
+    ) -> Result<()> {
+        let (replace, whiteout_of) = (Replace::Allowed, None);
+        let how = How { replace, whiteout_of, reported: Some(time) };
+        self.rename_and_leave((directory, old), (directory, new), how)
     }
 
     fn rename_and_leave(
         &self,
         (parent, name): (Ino, &[u8]),
         (new_parent, new_name): (Ino, &[u8]),
-        replace: Replace,
-        whiteout_of: Option<Caller>,
+        how: How,
     ) -> Result<()> {
         for dots in [name, new_name] {
             if dots == b"." || dots == b".." {
@@ -128,7 +144,6 @@ impl Partition {
         let (from, to) = (self.inode(parent)?, self.inode(new_parent)?);
         let from = Place { parent: &from, name };
         let to = Place { parent: &to, name: new_name };
-        let how = How { replace, whiteout_of };
         let mut ahead = Ahead::default();
         while !self.rename_once(from, to, how, &mut ahead)? {}
         Ok(())
@@ -188,7 +203,8 @@ impl Partition {
                 let new_whiteout = |caller| self.new_whiteout(&mut locked, from.place, caller);
                 let whiteout = how.whiteout_of.map(new_whiteout).transpose()?;
                 let cookies = (old, new);
-                let what = Move { source, target, cookies, xattrs, sync_first, whiteout };
+                let reported = how.reported;
+                let what = Move { source, target, cookies, xattrs, sync_first, whiteout, reported };
                 self.move_entry(&mut locked, from.place, to.place, what)?
             }
         };
@@ -337,7 +353,7 @@ impl Partition {
         to: Place<'_>,
         what: Move<'_>,
     ) -> Result<Option<Left>> {
-        let Move { source, target, cookies, xattrs, sync_first, whiteout } = what;
+        let Move { source, target, cookies, xattrs, sync_first, whiteout, reported } = what;
         let (old_cookie, new_cookie) = cookies;
         let now = self.now();
         let (old, new) = (from.parent.ino, to.parent.ino);
@@ -368,7 +384,7 @@ impl Partition {
                 locked.state(ino).touch(now);
                 self.put_inode(&mut writes, ino, locked.state(ino));
             }
-            locked.state(moved).changed = now;
+            locked.state(moved).changed = reported.unwrap_or(now);
             self.put_inode(&mut writes, moved, locked.state(moved));
             if let Some(target) = target {
                 let ino = target.child.ino;

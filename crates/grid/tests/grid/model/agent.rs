@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use forebay_grid::config::HostEngine;
 use forebay_grid::event::{Event, Joined, Loss, Memory, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;
 use forebay_grid::spec::Exit;
@@ -64,6 +65,7 @@ impl Agent {
             host: self.name.clone(),
             facts: Facts { cores: self.cores, memory_bytes: self.memory_bytes },
             memory,
+            engine: HostEngine::Agent,
             runs: self.processes.iter().map(report).collect(),
         }
     }

@@ -321,11 +321,12 @@ impl World {
                 | Reason::Requeued { .. }
                 | Reason::Preempts { .. }
                 | Reason::Slurm(_) => false,
-                // The model neither preempts nor reserves in advance.
+                // The model neither preempts, nor reserves in advance, nor has job groups.
                 Reason::Awaits { .. }
                 | Reason::ReservationGone(_)
                 | Reason::ReservationOfOthers(_)
-                | Reason::ReservationStarts { .. } => false,
+                | Reason::ReservationStarts { .. }
+                | Reason::GroupFull { .. } => false,
                 Reason::NextRound { at } => {
                     self.config.general.dispatch != forebay_grid::config::Dispatch::Event
                         && *at > self.now

@@ -242,6 +242,7 @@ impl World {
                 self.forgotten.insert(*job);
                 self.jobs.remove(job);
             }
+            Effect::Refuse { host, reason } => panic!("{host} is refused: {reason}"),
             Effect::Disconnect { host } => self.agent(host).connected = false,
             Effect::Signal { .. }
             | Effect::Accepted { .. }

@@ -1,10 +1,12 @@
 //! A grid with hosts that obey, for tests of single rules.
 #![allow(dead_code, reason = "each test crate uses its part")]
 
-use forebay_grid::config::{Config, Load};
+use forebay_grid::config::{Config, Dispatch, HostEngine, Load};
 use forebay_grid::event::{Joined, Memory, RunReport, Verb};
+use forebay_grid::grid::{Explanation, Reason};
 use forebay_grid::hosts::Facts;
 use forebay_grid::spec::{Exit, JobSpec, Usage};
+use forebay_grid::task::Task;
 use forebay_grid::vocabulary::{Attempt, JobId, Moment, Target, TaskId};
 use forebay_grid::{Effect, Event, Grid, Ledger, Outcome};
 
@@ -38,8 +40,22 @@ impl Rig {
         memory: Memory,
         runs: Vec<RunReport>,
     ) -> Vec<Effect> {
+        let listed = &self.grid.ledger().config().hosts;
+        let engine = listed.iter().find(|listed| listed.name.as_str() == host);
+        let engine = engine.map_or(HostEngine::Agent, |listed| listed.engine);
+        self.join_as(engine, (host, cores), memory, runs)
+    }
+
+    /// Joins with another engine than the settings say.
+    pub fn join_as(
+        &mut self,
+        engine: HostEngine,
+        (host, cores): (&str, u32),
+        memory: Memory,
+        runs: Vec<RunReport>,
+    ) -> Vec<Effect> {
         let facts = Facts { cores, memory_bytes: 8 << 30 };
-        let joined = Joined { host: host.parse().unwrap(), facts, memory, runs };
+        let joined = Joined { host: host.parse().unwrap(), facts, memory, engine, runs };
         self.send(Event::HostJoined(Box::new(joined)))
     }
 
@@ -47,7 +63,29 @@ impl Rig {
         let mut out = Outcome::default();
         self.grid.apply(Moment(self.now), event, &mut out);
         self.records.extend(out.records);
+        self.check_nothing_is_overlooked();
         out.effects
+    }
+
+    /// Where jobs start with events, whatever can start has started, unless the grid wants to look again by itself: a change that
+    /// lets a job start and causes no round would leave the job waiting for no reason.
+    fn check_nothing_is_overlooked(&self) {
+        let ledger = self.grid.ledger();
+        let is_due = self.grid.next_wake() <= Moment(self.now + 10);
+        if ledger.config().general.dispatch != Dispatch::Event || is_due {
+            return;
+        }
+        for (job, entry) in ledger.jobs() {
+            let waits = entry.tasks().find(|(_, task)| matches!(task, Task::Pending(_)));
+            let Some((index, _)) = waits else { continue };
+            let Some(Explanation::Waits { reasons, hosts }) =
+                self.grid.explain(TaskId { job, index })
+            else {
+                panic!("job {job} waits and that is not explained");
+            };
+            let overlooked = |reason: &Reason| matches!(reason, Reason::NextRound { .. });
+            assert!(!reasons.iter().any(overlooked), "job {job} is overlooked: {hosts:?}");
+        }
     }
 
     /// The controller is killed and starts again from its journal.

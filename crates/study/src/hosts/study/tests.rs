@@ -72,14 +72,14 @@ fn a_run_on_two_hosts_is_the_sum_of_both_and_each_keeps_its_own() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("hosts");
     let mut hosts = hosts(&folder);
-    assert_eq!(hosts.silent(), ["n1", "n2"]);
+    assert_eq!(hosts.silent().unwrap(), ["n1", "n2"]);
     let mut one = Watcher::make(&folder, "n1", "boot-1", Vec::new());
     let mut two = Watcher::make(&folder, "n2", "boot-2", Vec::new());
     for watcher in [&mut one, &mut two] {
         watcher.write(&Line::Settled { settle: 1, fault: None });
     }
     hosts.settle(false, &|| false).unwrap();
-    assert!(hosts.silent().is_empty());
+    assert!(hosts.silent().unwrap().is_empty());
     assert_eq!(hosts.known().unwrap().len(), 2);
     one.second(1001.0, 1.0, &[("a.steps", 600)]);
     one.second(1002.0, 1.0, &[]);
@@ -117,6 +117,26 @@ fn a_run_on_two_hosts_is_the_sum_of_both_and_each_keeps_its_own() {
     two.write(&Line::End);
     hosts.end();
     assert!(!folder.exists());
+}
+
+#[test]
+fn a_watcher_that_does_not_run_any_more_ends_the_study_with_the_reason() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("hosts");
+    let mut hosts = hosts(&folder);
+    let fate = |name: &str| (name == "n2").then(|| "its watcher was lost".to_owned());
+    hosts.ask_for_fates(Box::new(fate));
+    let said = hosts.silent().unwrap_err().to_string();
+    assert!(said.contains("host n2: its watcher was lost"), "{said}");
+    // One that has answered is not asked for.
+    let mut one = Watcher::make(&folder, "n1", "boot-1", Vec::new());
+    let mut two = Watcher::make(&folder, "n2", "boot-2", Vec::new());
+    two.write(&Line::Settled { settle: 1, fault: None });
+    one.write(&Line::Settled { settle: 1, fault: None });
+    hosts.settle(false, &|| false).unwrap();
+    one.write(&Line::Settled { settle: 2, fault: None });
+    let said = hosts.settle(false, &|| false).unwrap_err().to_string();
+    assert!(said.contains("host n2: its watcher was lost"), "{said}");
 }
 
 #[test]

@@ -1,120 +1,26 @@
-//! Directories that are delegated to the node that made them: it makes and removes files there without a call, and everybody who
-//! looks sees what it has done.
+//! Directories that are delegated to the node that made them: it changes what is in them without a call, and everybody who looks sees
+//! what it has done.
 
+mod changes;
+mod losses;
+mod random;
+mod site;
+#[path = "../support/mod.rs"]
 mod support;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use forebay_base::{ClientId, FailPoints, FilesetId, Ino, NodeId};
-use forebay_disk::memory::MemoryDisk;
-use forebay_disk::{Disk, Sync};
+use forebay_base::{FilesetId, NodeId};
 use forebay_fs::quota::{LimitChange, QuotaChange, Subject};
-use forebay_fs::reserve::Reserve;
-use forebay_fs::{FsError, HandOver, Namespace, Parts, Replace, SetMode, SetXattr, Settings};
-use forebay_store::memory::MemoryStores;
-use support::{
-    Kernel, Nodes, READ_WRITE, ROOT, Shorthand as _, SteppedTimes, User, WRITE, Weather, directory,
-    new_stores,
-};
+use forebay_fs::{FsError, Replace, SetMode, SetXattr};
+use site::{Site, own_directory, put, size};
+use support::{READ_WRITE, ROOT, Shorthand as _, WRITE, Weather, directory};
 
-const ONE: NodeId = NodeId(1);
-const TWO: NodeId = NodeId(2);
-const THREE: NodeId = NodeId(3);
-const DATA: FilesetId = FilesetId(1);
-
-/// Three nodes, each with a disk; the first owns everything.
-struct Site {
-    stores: Arc<MemoryStores>,
-    clock: Arc<SteppedTimes>,
-    nodes: Arc<Nodes>,
-    disks: Vec<MemoryDisk>,
-}
-
-impl Site {
-    fn new() -> Site {
-        let clock = Arc::new(SteppedTimes::new(1_000_000));
-        let stores = new_stores("whole", "there", &*clock);
-        let nodes = Nodes::with_owner(ONE);
-        nodes.keep_disks_apart();
-        let disks = (0..3).map(|_| MemoryDisk::new(1 << 40, Arc::clone(&clock) as _)).collect();
-        Site { stores, clock, nodes, disks }
-    }
-
-    fn join(&self, node: NodeId) -> User {
-        let disk = self.disks[node.0 as usize - 1].clone();
-        let parts = Parts {
-            stores: Arc::clone(&self.stores) as _,
-            disks: vec![(format!("disk-{node}"), Arc::new(disk))],
-            settings: Settings { owner_wait: Duration::from_secs(5), ..Settings::default() },
-            clock: Arc::clone(&self.clock) as _,
-            fail_points: FailPoints::none(),
-            reserve: Reserve::none(),
-        };
-        let fs = self.nodes.join(node, parts);
-        User { fs, kernel: Arc::<Kernel>::default(), owner: None, taker: None, nodes: None }
-    }
-
-    fn three(&self) -> (User, User, User) {
-        (self.join(ONE), self.join(TWO), self.join(THREE))
-    }
-
-    /// Requests that `work` sends to owners.
-    fn calls<T>(&self, work: impl FnOnce() -> T) -> (u64, T) {
-        let sent = || {
-            let nodes = &self.nodes;
-            nodes.calls.load(Ordering::Relaxed) - nodes.disk_calls.load(Ordering::Relaxed)
-        };
-        let before = sent();
-        let done = work();
-        (sent() - before, done)
-    }
-
-    /// Moves the fileset from the first node to the third.
-    fn hand_over(&self, all: &[&User; 3], epoch: u64) {
-        all[0].fs.hand_over(DATA, HandOver::Refuse).unwrap();
-        self.nodes.give(DATA, THREE, epoch);
-        all.iter().for_each(|user| user.fs.owner_changed(DATA).unwrap());
-    }
-
-    fn objects_on(&self, node: NodeId) -> usize {
-        let mut count = 0;
-        let mut visit = |_| {
-            count += 1;
-            true
-        };
-        self.disks[node.0 as usize - 1].list(&mut visit).unwrap();
-        count
-    }
-}
-
-/// A directory that `user`, who does not own the fileset, has made and works in.
-fn own_directory(user: &User, name: &str) -> Ino {
-    let data = user.fs.fileset("data");
-    // Asks for the owner's word.
-    user.fs.getattr(data).unwrap();
-    let made = user.fs.create(data, name.as_bytes(), directory(0o755), ROOT).unwrap().ino;
-    // Asks for numbers.
-    put(user, made, "first", b"first");
-    made
-}
-
-fn put(user: &User, parent: Ino, name: &str, bytes: &[u8]) -> Ino {
-    let handle = user.create_file(parent, name, READ_WRITE).unwrap();
-    handle.write(0, bytes);
-    let ino = handle.ino;
-    handle.close();
-    ino
-}
-
-fn size(fs: &Namespace, parent: Ino, name: &str) -> Option<u64> {
-    match fs.lookup(parent, name.as_bytes()) {
-        Ok(found) => Some(found.size),
-        Err(FsError::NotFound) => None,
-        Err(error) => panic!("{name}: {error}"),
-    }
-}
+pub const ONE: NodeId = NodeId(1);
+pub const TWO: NodeId = NodeId(2);
+pub const THREE: NodeId = NodeId(3);
+pub const DATA: FilesetId = FilesetId(1);
 
 /// A default access control list in the encoding of Linux.
 fn default_list() -> Vec<u8> {
@@ -209,49 +115,6 @@ fn whatever_else_a_node_asks_comes_after_what_it_did_by_itself() {
 }
 
 #[test]
-fn what_was_synced_is_in_the_store_and_the_rest_goes_with_its_node() {
-    let site = Site::new();
-    let (one, two, three) = site.three();
-    let own = own_directory(&two, "own");
-    let synced = two.create_file(own, "synced", READ_WRITE).unwrap();
-    synced.write(0, b"synced");
-    two.fs.sync_file(synced.ino, Sync::All).unwrap();
-    put(&two, own, "named", b"named");
-    two.fs.sync_directory(own).unwrap();
-    put(&two, own, "lost", b"lost");
-    site.nodes.kill(TWO);
-    site.nodes.drop_client(ClientId { node: TWO, incarnation: 1 });
-    for user in [&one, &three] {
-        let own = user.fs.find(user.fs.fileset("data"), "own").unwrap();
-        let mut names = user.fs.names(own);
-        names.sort();
-        assert_eq!(names, ["first", "named", "synced"]);
-    }
-    synced.let_go();
-}
-
-#[test]
-fn a_node_that_does_not_answer_loses_what_it_did_not_report_and_is_told() {
-    let site = Site::new();
-    let (one, two, _three) = site.three();
-    let own = own_directory(&two, "own");
-    two.fs.report_all().unwrap();
-    let open = two.create_file(own, "open", READ_WRITE).unwrap();
-    open.write(0, b"bytes");
-    site.nodes.kill(TWO);
-    // Waits until the word for the other node has lapsed.
-    let found = one.fs.find(one.fs.fileset("data"), "own").unwrap();
-    assert_eq!(one.fs.names(found), ["first"]);
-    one.fs.create(found, b"open", support::file(0o600), ROOT).unwrap();
-    site.nodes.thaw(TWO);
-    assert!(two.fs.sync_file(open.ino, Sync::All).is_err());
-    assert!(two.fs.sync_directory(own).is_err(), "a name is lost");
-    two.fs.sync_directory(own).unwrap();
-    assert_eq!(two.fs.lookup(own, b"open").unwrap().mode, 0o600);
-    open.let_go();
-}
-
-#[test]
 fn a_report_without_an_answer_is_repeated_and_carried_out_once() {
     let site = Site::new();
     let (one, two, _three) = site.three();
@@ -307,27 +170,6 @@ fn a_fileset_moves_with_everything_that_was_done_in_it() {
         names.sort();
         assert_eq!(names, ["after", "before", "first"]);
     }
-}
-
-#[test]
-fn an_owner_that_dies_takes_along_what_it_did_not_commit_and_the_syncs_say_so() {
-    let site = Site::new();
-    let (one, two, three) = site.three();
-    site.hand_over(&[&one, &two, &three], 10);
-    let own = own_directory(&two, "own");
-    two.fs.sync_directory(own).unwrap();
-    let open = two.create_file(own, "lost", READ_WRITE).unwrap();
-    site.nodes.kill(THREE);
-    site.nodes.give(DATA, ONE, 11);
-    for user in [&two, &one] {
-        user.fs.owner_changed(DATA).unwrap();
-    }
-    assert_eq!(size(&two.fs, own, "lost"), None);
-    assert!(two.fs.sync_file(open.ino, Sync::All).is_err());
-    assert!(two.fs.sync_directory(own).is_err(), "a name is lost");
-    two.fs.sync_directory(own).unwrap();
-    assert_eq!(one.fs.names(own), ["first"]);
-    open.let_go();
 }
 
 #[test]
