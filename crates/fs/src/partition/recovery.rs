@@ -279,15 +279,18 @@ impl Partition {
         let Some(found) = found else {
             tracing::warn!(%ino, object = %at.id, "contents were not synced before the crash");
             self.damage.note(ino, "contents were not synced before the crash");
+            let disk = self.shared.objects.disk(at.disk)?;
+            let has_parts = disk.disk.describe().kind == forebay_disk::striped::KIND;
             let mut writes = self.writes.lock();
-            // Of one on a striped disk some parts may be there.
-            let file = state.file_mut();
-            let dropped = file.and_then(|file| self.drop_object(&mut writes, file, 0));
+            match state.file_mut() {
+                // Some of them may be there. It was just loaded: nobody has it open.
+                Some(file) if has_parts => drop(self.drop_object(&mut writes, file, 0)),
+                Some(file) => file.object = None,
+                None => {}
+            }
             state.size = 0;
             state.allocated_bytes = 0;
             self.put_inode(&mut writes, ino, state);
-            drop(writes);
-            dropped.into_iter().for_each(|live| self.shared.objects.drop_handle(live));
             return Ok(());
         };
         // Nothing that is recorded sets the inode's change time before the object's.
