@@ -169,7 +169,7 @@ fn holds(pid: Pid, lock: &Path) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether a line of a descriptor's information says that it is open for writing: `flags:	0100002`.
+/// Whether a line of a descriptor's information says that it is open for writing, as in `flags: 0100002`.
 fn is_writable(line: &str) -> bool {
     let flags =
         line.strip_prefix("flags:").and_then(|text| u32::from_str_radix(text.trim(), 8).ok());

@@ -61,6 +61,7 @@ impl Slurm {
             scheduler: "batch_sched_delay=0,sched_interval=1,sched_min_interval=0,\
                         default_queue_depth=10000,partition_job_depth=0,bf_interval=5,max_rpc_cnt=150",
             more: &more,
+            network: None,
         };
         Ok(Slurm { daemons: Daemons::start_site(folder.path(), &site), folder })
     }

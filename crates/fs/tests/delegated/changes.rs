@@ -131,22 +131,25 @@ fn a_name_is_replaced_within_a_directory_without_a_call() {
     let site = Site::new();
     let (one, two, three) = site.three();
     let own = own_directory(&two, "own");
-    put(&two, own, "config", b"old");
+    let old = put(&two, own, "config", b"old");
+    let mut replaced = vec![old];
     let (calls, ()) = site.calls(|| {
         for round in 0..20 {
             let lock = put(&two, own, "config.lock", format!("round {round}").as_bytes());
             two.fs.rename(own, b"config.lock", own, b"config", Replace::Allowed).unwrap();
             assert_eq!(size(&two.fs, own, "config.lock"), None);
             assert_eq!(two.fs.find(own, "config"), Some(lock));
+            replaced.push(lock);
             if round == 10 {
                 two.fs.report_all().unwrap();
             }
         }
         put(&two, own, "moves", b"moves");
         two.fs.rename(own, b"moves", own, b"moved", Replace::Refused).unwrap();
-        put(&two, own, "gone", b"gone");
+        let gone = put(&two, own, "gone", b"gone");
         two.fs.rename(own, b"gone", own, b"going", Replace::Allowed).unwrap();
         two.fs.unlink(own, b"going").unwrap();
+        replaced.push(gone);
     });
     assert_eq!(calls, 1, "the report");
     let refused = two.fs.rename(own, b"moved", own, b"config", Replace::Refused);
@@ -158,6 +161,11 @@ fn a_name_is_replaced_within_a_directory_without_a_call() {
         assert_eq!(tree(&user.fs, own), mine);
         assert_eq!(user.contents(path(&user.fs, "own/config")), b"round 19");
     }
+    let config = path(&two.fs, "own/config");
+    replaced.into_iter().filter(|ino| *ino != config).for_each(|ino| two.fs.forget(ino, 1));
+    two.fs.sync_directory(path(&two.fs, "own")).unwrap();
+    one.fs.commit().unwrap();
+    assert_eq!(site.objects_on(crate::TWO), 3, "what was replaced has left nothing");
 }
 
 #[test]

@@ -17,10 +17,10 @@ use forebay_fs::{FsError, Replace, SetMode, SetXattr};
 use site::{Site, own_directory, put, size};
 use support::{READ_WRITE, ROOT, Shorthand as _, WRITE, Weather, directory};
 
-pub const ONE: NodeId = NodeId(1);
-pub const TWO: NodeId = NodeId(2);
-pub const THREE: NodeId = NodeId(3);
-pub const DATA: FilesetId = FilesetId(1);
+pub(crate) const ONE: NodeId = NodeId(1);
+pub(crate) const TWO: NodeId = NodeId(2);
+pub(crate) const THREE: NodeId = NodeId(3);
+pub(crate) const DATA: FilesetId = FilesetId(1);
 
 /// A default access control list in the encoding of Linux.
 fn default_list() -> Vec<u8> {

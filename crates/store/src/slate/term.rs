@@ -8,7 +8,7 @@
 use forebay_base::Epoch;
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
-use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, Result};
+use object_store::{Error, ObjectStore, PutMode, PutOptions, Result};
 
 /// What is found.
 #[derive(Clone, Debug, PartialEq, Eq)]

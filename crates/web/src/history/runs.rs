@@ -129,6 +129,7 @@ mod tests {
         JobView {
             id: id.to_owned(),
             name: String::new(),
+            group: None,
             user: "ann".parse().unwrap(),
             queue: "normal".parse().unwrap(),
             state: JobState::Running,

@@ -24,12 +24,12 @@ pub fn of_all(rows: &[Row]) -> String {
         ("PEND", &["PEND", "PSUSP"]),
         ("FWD_PEND", &[]),
     ];
-    let line = |cell: &dyn Fn(&(&str, &[&str])) -> String| {
-        let cells: String = columns.iter().map(|column| format!("{:<12}", cell(column))).collect();
-        cells.trim_end().to_owned() + "\n"
+    let line = |cells: [String; 6]| {
+        let padded: String = cells.iter().map(|cell| format!("{cell:<12}")).collect();
+        padded.trim_end().to_owned() + "\n"
     };
-    line(&|(heading, _)| (*heading).to_owned())
-        + &line(&|(_, states)| count(&rows, states).to_string())
+    line(columns.map(|(heading, _)| heading.to_owned()))
+        + &line(columns.map(|(_, states)| count(&rows, states).to_string()))
 }
 
 /// The lines of `-A`: of arrays alone.

@@ -140,9 +140,8 @@ impl State {
 
     /// What an inode is called in the log: its name, if it is known, and its number.
     fn label(&self, ino: Ino) -> String {
-        let leads_here = |(_, to): &(&Box<[u8]>, &Option<Ino>)| **to == Some(ino);
-        let name = self.names.values().find_map(|names| names.iter().find(leads_here));
-        match name {
+        let mut names = self.names.values().flatten();
+        match names.find(|(_, to)| **to == Some(ino)) {
             Some((name, _)) => format!("\"{}\" (inode {ino})", name.escape_ascii()),
             None => format!("inode {ino}"),
         }
