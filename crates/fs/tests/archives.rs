@@ -377,9 +377,9 @@ fn a_pool_is_made_of_archives_or_of_other_disks_and_takes_no_new_files() {
     let fs = cold.open();
     let other = NewDisk { uuid: "other".to_owned(), ..new_disk("default") };
     let why = refused(fs.add_disk(&other, cold.archive(&FailPoints::none())));
-    assert!(why.contains("made of archives, or of other disks"), "{why}");
+    assert!(why.contains("made of archives, of striped disks, or of other disks"), "{why}");
     let why = refused(fs.label_disk("bucket", Some("default"), None));
-    assert!(why.contains("made of archives, or of other disks"), "{why}");
+    assert!(why.contains("made of archives, of striped disks, or of other disks"), "{why}");
     let why = refused(fs.rebalance("archive"));
     assert!(why.contains("fewer than two") || why.contains("archives"), "{why}");
     let why = refused(fs.set_fileset_pool("/", "archive"));

@@ -65,7 +65,7 @@ fn files_go_to_a_directory_of_another_machine_and_come_back_when_they_are_opened
     assert_says(&missing, &["name an existing, empty directory"]);
     fs::create_dir(&cold).expect("makes a folder");
     let mixed = grid.run_on_root(&["disk", "add"], &[&address]).refused();
-    assert_says(&mixed, &["made of archives, or of other disks"]);
+    assert_says(&mixed, &["made of archives, of striped disks, or of other disks"]);
     grid.run_on_root(&["disk", "add"], &[&address, "--pool", "archive"]).succeeds();
     assert_says(
         &grid.run_on_root(&["disk", "list"], &[]).output(),

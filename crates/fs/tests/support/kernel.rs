@@ -88,11 +88,14 @@ impl User {
         new.sweep_fileset(fileset).unwrap();
     }
 
+    /// What another node has done by itself is reported first.
     pub fn commit(&self) -> Result<()> {
+        self.fs.report_all()?;
         self.owners().try_for_each(|owner| owner.commit())
     }
 
     pub fn sync_all(&self) -> Result<()> {
+        self.fs.report_all()?;
         self.owners().try_for_each(|owner| owner.sync_all())
     }
 
