@@ -217,8 +217,8 @@ impl Cluster for Way {
         }
         let Some(member) = self.0.member() else { return Whose::Nobody };
         match member.owner(fileset).and_then(|record| record.owner) {
-            // It is about to be opened here, or to be handed over.
-            Some(owner) if owner == member.me() => Whose::Nobody,
+            // It is about to be opened here, or to be handed over; or a former life of this daemon had it, which is taken over.
+            Some(owner) if owner.node == member.me().node => Whose::Nobody,
             Some(owner) => Whose::There(owner.node, member.channel(owner.node, ServiceId::Files)),
             None => {
                 self.0.announce(fileset, &member);

@@ -109,7 +109,7 @@ const FAULTS: [(Fault, u64); 29] = [
     (Fault::ReadsWaitForChanges, 20_873_917),
     (Fault::GateNotLookedAtAgain, 17),
     (Fault::ReportCarriedOutAgain, 20_873_116),
-    (Fault::LostChangesKept, 20_873_202),
+    (Fault::LostChangesKept, 313_290_269),
     (Fault::ReturnedUnreported, 20_873_055),
     (Fault::DelegatedToldToOthers, 20_873_046),
     (Fault::AskedBeforeReport, 20_873_045),

@@ -32,7 +32,7 @@ fn a_tree_is_unpacked_changed_and_removed_by_a_node_that_does_not_own_it() {
     let source = "set -e; mkdir -p source; cd source
         for d in a b c; do mkdir -p $d/deep; for i in $(seq 40); do echo $d $i > $d/$i; done
         echo deep > $d/deep/file; ln -s 1 $d/link; chmod 640 $d/7; touch -d 2001-02-03 $d/9; done
-        touch -d 2002-03-04 a b/deep; chmod 750 c; cd ..; tar cf source.tar source";
+        touch -d 2002-03-04 a b/deep; chmod 750 c; cd ..; tar --format=posix -cf source.tar source";
     shell(&cluster, owner, source);
     let list = |node: usize, what: &str| {
         let script =
