@@ -1,6 +1,6 @@
 //! What running jobs used over time: kept in memory, since the server looked first.
 //!
-//! Memory is bounded: [`RUNS_MAX`] runs, of which those that were heard of least recently are forgotten first, each with up to [`POINTS_MAX`] points.
+//! Memory is bounded: [`RUNS_MAX`] runs, of which those that were heard of least recently are forgotten first, each with up to `POINTS_MAX` points.
 //! Where a run has more, neighbouring points become one of twice the length, so a run of any length is seen as a whole.
 
 use std::collections::BTreeMap;
