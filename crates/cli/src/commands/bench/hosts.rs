@@ -129,7 +129,7 @@ fn submit(
     Ok(watchers)
 }
 
-/// Why a watcher does not run any more, as the grid knows it. A controller that is away says nothing.
+/// Why a watcher does not run any more, as the grid knows it. A controller that cannot be reached says nothing.
 fn fate(home: &GridHome, job: JobId) -> Option<String> {
     let (lines, _) = Client::connect(home).ok()?.jobs(Some(job.into()), true, None).ok()?;
     let line = lines.first().filter(|line| line.ended.is_some())?;
