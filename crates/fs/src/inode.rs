@@ -24,6 +24,8 @@ pub const SET_UID: u16 = 0o4000;
 pub const SET_GID: u16 = 0o2000;
 /// All bits that chmod can set.
 pub const MODE_BITS: u16 = 0o7777;
+/// Longest target of a symlink in bytes.
+pub(crate) const TARGET_MAX: usize = 4095;
 
 /// Which way an open file's bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::copies::Copies;
 use super::snapshots::Snapshots;
-use crate::inode::MODE_BITS;
+use crate::inode::{MODE_BITS, TARGET_MAX};
 use crate::quota::Subject;
 use crate::record::{FilesetRecord, InodeRecord, Kind, Layout, ObjectRef, Superblock, Usage};
 
@@ -16,9 +16,6 @@ use crate::record::{FilesetRecord, InodeRecord, Kind, Layout, ObjectRef, Superbl
 pub(super) const NUMBER_MAX: u64 = 1 << 46;
 /// Limits of numbers stay below this, so that each mount can move them ahead.
 pub(super) const LIMIT_MAX: u64 = 1 << 47;
-
-/// Longest target of a symlink in bytes.
-const TARGET_MAX: usize = 4095;
 
 /// Where an entry is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

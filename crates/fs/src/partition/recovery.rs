@@ -280,11 +280,10 @@ impl Partition {
             tracing::warn!(%ino, object = %at.id, "contents were not synced before the crash");
             self.damage.note(ino, "contents were not synced before the crash");
             let disk = self.shared.objects.disk(at.disk)?;
-            let has_parts = disk.disk.describe().kind == forebay_disk::striped::KIND;
             let mut writes = self.writes.lock();
             match state.file_mut() {
                 // Some of them may be there. It was just loaded: nobody has it open.
-                Some(file) if has_parts => drop(self.drop_object(&mut writes, file, 0)),
+                Some(file) if disk.is_striped => drop(self.drop_object(&mut writes, file, 0)),
                 Some(file) => file.object = None,
                 None => {}
             }

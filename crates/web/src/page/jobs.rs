@@ -75,7 +75,7 @@ pub fn one(view: &View<'_>, id: &str) -> Page {
     let said = reasons(&mut client, target);
     let body = html! {
         (buttons(view, target, &lines))
-        (facts(view, first, &lines))
+        (facts(view, first, (&lines, is_array)))
         h2 { "Why" }
         @match &said {
             Ok(said) => {
@@ -127,9 +127,8 @@ fn states(lines: &[JobView]) -> Vec<(&'static str, u64)> {
 }
 
 /// What is known of a job; of an array what its elements have in common.
-fn facts(view: &View<'_>, job: &JobView, lines: &[JobView]) -> Markup {
+fn facts(view: &View<'_>, job: &JobView, (lines, is_array): (&[JobView], bool)) -> Markup {
     let now = view.site.app.now();
-    let is_array = lines.len() > 1 || job.tasks > 1;
     let used = job.usage.filter(|_| !is_array);
     let seconds = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), span);
     html! {

@@ -245,11 +245,14 @@ impl Up {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Slots of a host for which none are given.
-    fn usual_slots(&self) -> Result<u32> {
-        match self.engine {
-            Engine::Agent => Ok(u32::try_from(std::thread::available_parallelism()?.get())?),
-            Engine::Slurm => Ok(SLURM_SLOTS),
+    /// Slots of each host.
+    fn slots(&self) -> Result<u32> {
+        match (self.slots, self.engine) {
+            (Some(slots), _) => Ok(slots),
+            (None, Engine::Agent) => {
+                Ok(u32::try_from(std::thread::available_parallelism()?.get())?)
+            }
+            (None, Engine::Slurm) => Ok(SLURM_SLOTS),
         }
     }
 
@@ -260,7 +263,7 @@ impl Up {
         root: &Path,
         areas: Option<&(PathBuf, PathBuf)>,
     ) -> Result<(Vec<Background>, Vec<String>)> {
-        let slots = self.slots.map_or_else(|| self.usual_slots(), Ok)?.to_string();
+        let slots = self.slots()?.to_string();
         let cgroup = self.cgroup.to_string();
         let mount = self.mount.as_deref().map(Path::canonicalize).transpose()?;
         let checkpoints = self.checkpoints_at(mount.as_deref())?;
@@ -309,7 +312,7 @@ impl Up {
         begin: Begin,
     ) -> Result<ExitCode> {
         ensure!(self.hosts <= 1, "a node of a cluster is one host: --hosts 1, or 0 for none");
-        let slots = self.slots.map_or_else(|| self.usual_slots(), Ok)?.to_string();
+        let slots = self.slots()?.to_string();
         let cgroup = self.cgroup.to_string();
         let mut options = ["--slots", &slots, "--cgroup", &cgroup].map(OsStr::new).to_vec();
         let is_slurm = self.engine == Engine::Slurm;

@@ -47,9 +47,13 @@ fn words(
 /// # Errors
 /// If it is not a path.
 pub fn path(text: &str) -> Result<JobGroup> {
+    plain(text).parse().map_err(anyhow::Error::msg)
+}
+
+/// A path without quotes around it and without a slash at its end.
+pub fn plain(text: &str) -> &str {
     let text = text.trim_matches(['"', '\'']);
-    let short = text.strip_suffix('/').filter(|short| !short.is_empty()).unwrap_or(text);
-    short.parse().map_err(anyhow::Error::msg)
+    text.strip_suffix('/').filter(|short| !short.is_empty()).unwrap_or(text)
 }
 
 fn named(given: &Given) -> Result<JobGroup> {

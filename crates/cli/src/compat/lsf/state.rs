@@ -114,9 +114,8 @@ pub fn takes(row: &Row, given: &Given) -> bool {
         && given.value("J").is_none_or(is_name)
         && given.value("m").is_none_or(|wanted| wanted.split(' ').any(|one| one == host))
         && given.value("g").is_none_or(|wanted| {
-            let wanted = wanted.trim_matches(['"', '\'']);
             let own = row.view.group.as_ref().map_or("/", |group| group.as_str());
-            own == wanted.strip_suffix('/').filter(|short| !short.is_empty()).unwrap_or(wanted)
+            own == super::group::plain(wanted)
         })
         && given.value("P").is_none_or(|project| project == row.asked.project)
 }

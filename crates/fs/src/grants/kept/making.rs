@@ -10,16 +10,13 @@ use crate::attributes::{Attributes, KeepName};
 use crate::grants::inode::COST_OF_ONE;
 use crate::grants::journal::NeverKnown;
 use crate::grants::{Item, Looked};
-use crate::inode::{MODE_BITS, SET_GID, SET_UID};
+use crate::inode::{MODE_BITS, SET_GID, SET_UID, TARGET_MAX};
 use crate::object::{LiveObject, SeenObject};
 use crate::ops::{Access, New, Reported};
 use crate::partition::Caller;
 use crate::record::Kind;
 use crate::remote::changes::Change;
 use crate::remote::wire::NewInode;
-
-/// Longest target of a symlink that is made here, in bytes: the owner refuses longer ones.
-const TARGET_MAX: usize = 4095;
 
 /// What is to be made here.
 pub(crate) struct MakeHere<'a> {

@@ -9,7 +9,7 @@ use crate::acl::{self, Acl};
 use crate::attributes::Attributes;
 use crate::directory::{Child, Directory, check_name};
 use crate::error::{FsError, Result};
-use crate::inode::{Body, FileBody, Inode, MODE_BITS, SET_GID, State};
+use crate::inode::{Body, FileBody, Inode, MODE_BITS, SET_GID, State, TARGET_MAX};
 use crate::key;
 use crate::partition::entries::Placed;
 use crate::partition::quota::settle;
@@ -18,8 +18,6 @@ use crate::record::Kind;
 use crate::stats::Operation;
 use crate::writeset::{Known, WriteSet};
 
-/// Longest target of a symlink in bytes.
-const TARGET_MAX: usize = 4095;
 /// Most subdirectories of a directory and most links of a file.
 pub(crate) const LINK_MAX: u32 = 1 << 30;
 
