@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fe
 use std::sync::{Arc, OnceLock};
 
 use forebay_base::{DiskId, NodeId, Timestamp};
-use forebay_disk::Disk;
+use forebay_disk::{Disk, striped};
 use parking_lot::{Mutex, RwLock};
 
 use super::mapped::MaybeMapped;
@@ -157,7 +157,8 @@ impl FsDisk {
             id: record.id,
             uuid: record.uuid.clone(),
             is_archive: disk.is_archive(),
-            is_striped: record.striping().is_some(),
+            // Of one that is not there only the record says so.
+            is_striped: record.striping().is_some() || disk.describe().kind == striped::KIND,
             disk,
             is_near,
             is_shared,
