@@ -98,10 +98,11 @@ pub(crate) struct State {
 /// Values of extended attributes by name.
 pub(crate) type NamelessXattrs = Option<Box<BTreeMap<Vec<u8>, Vec<u8>>>>;
 
-/// What counts of an inode: bytes against its fileset, an object against a disk.
+/// What counts of an inode: bytes against its fileset, an object and its bytes against a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
     pub bytes: u64,
+    pub stored_bytes: u64,
     pub disk: Option<DiskId>,
 }
 
@@ -282,6 +283,7 @@ impl State {
             body,
             counted: Some(Counted {
                 bytes: if record.kind == Kind::File { record.size } else { 0 },
+                stored_bytes: record.allocated_bytes,
                 disk: record.layout.object().map(|at| at.disk),
             }),
             recorded: true,
@@ -348,6 +350,7 @@ impl State {
     pub fn counts(&self) -> Counted {
         Counted {
             bytes: if self.kind == Kind::File { self.size } else { 0 },
+            stored_bytes: self.allocated_bytes,
             disk: self.file().and_then(|file| file.object).map(|at| at.disk),
         }
     }

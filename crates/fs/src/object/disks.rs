@@ -8,7 +8,9 @@ use forebay_disk::{Disk, striped};
 use parking_lot::{Mutex, RwLock};
 
 use super::mapped::MaybeMapped;
+use super::traffic::Traffic;
 use crate::error::{FsError, Result};
+use crate::ops::ArchiveStatus;
 use crate::record::{DEFAULT_POOL, DiskRecord, DiskUse};
 use crate::space::Space;
 
@@ -126,6 +128,8 @@ pub struct FsDisk {
     pub health: Arc<DiskHealth>,
     /// What is left, and what is kept aside.
     pub space: Space,
+    /// What went there and came back, if it is an archive.
+    pub(crate) traffic: Traffic,
     is_archive: bool,
     /// Its objects lie over other disks.
     pub(crate) is_striped: bool,
@@ -168,6 +172,7 @@ impl FsDisk {
                 ..DiskHealth::default()
             }),
             space: Space::default(),
+            traffic: Traffic::default(),
             pool: AtomicU8::new(pool.0),
             used: AtomicU8::new(NORMAL),
             group: Arc::new(RwLock::new(record.group.clone())),
@@ -193,6 +198,13 @@ impl FsDisk {
     /// Whether the node of another disk has it.
     pub(super) fn is_beside(&self, other: &FsDisk) -> bool {
         (self.is_near, self.node) == (other.is_near, other.node)
+    }
+
+    /// What happened to it since the mount, if it is an archive.
+    pub(crate) fn archive_status(&self) -> Option<ArchiveStatus> {
+        let requests = self.disk.requests()?;
+        let (archived, recalled) = (self.traffic.archived.read(), self.traffic.recalled.read());
+        Some(ArchiveStatus { archived, recalled, requests })
     }
 
     /// Its pool.

@@ -21,7 +21,7 @@ pub(crate) mod shortage;
 pub(crate) mod snapshots;
 mod unreachable;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -42,11 +42,12 @@ use crate::number::NumberRange;
 use crate::object::{Objects, Pool, SeenObject};
 use crate::owner::Owner;
 use crate::record::{
-    Durability, FilesetSettings, InodeRecord, ObjectRef, Placement, Superblock, Usage, decode,
+    DiskUsage, Durability, FilesetSettings, InodeRecord, ObjectRef, Placement, Superblock, Usage,
+    decode,
 };
 use crate::shared::Shared;
 use crate::stats::Counters;
-use crate::writeset::{Known, Overlay, Removal, Uncommitted, WriteSet};
+use crate::writeset::{Known, Overlay, Removal, Uncommitted, UsageOfDisks, WriteSet};
 
 pub(crate) use issued::NumbersForNode;
 
@@ -301,12 +302,17 @@ impl Partition {
 
     /// Objects that its records refer to on a disk.
     pub(crate) fn objects_on(&self, disk: DiskId) -> u64 {
-        self.writes.lock().objects(disk)
+        self.usage_of(disk).objects
     }
 
-    /// Objects that its records refer to, by disk.
-    pub(crate) fn objects(&self) -> HashMap<DiskId, u64> {
-        self.writes.lock().all_objects()
+    /// What it holds on a disk.
+    pub(crate) fn usage_of(&self, disk: DiskId) -> DiskUsage {
+        self.writes.lock().usage_of(disk)
+    }
+
+    /// What it holds, by disk.
+    pub(crate) fn usage_of_disks(&self) -> UsageOfDisks {
+        self.writes.lock().usage_of_disks().clone()
     }
 
     /// Bytes that the store occupies; 0 if it cannot say.
@@ -589,14 +595,18 @@ fn recount(writes: &mut WriteSet, ino: Ino, state: &mut State, now: Option<Count
     let bytes = |counted: Option<Counted>| counted.map_or(0, |counted| signed(counted.bytes));
     writes.count(inodes, bytes(now) - bytes(before));
     writes.count_for_owners(ino, state, before, now);
-    let (old, new) = (before.and_then(|b| b.disk), now.and_then(|n| n.disk));
-    if old != new {
-        old.into_iter().for_each(|disk| writes.count_objects(disk, -1));
-        new.into_iter().for_each(|disk| writes.count_objects(disk, 1));
+    if before == now {
+        return;
+    }
+    for (counted, sign) in [(now, 1), (before, -1)] {
+        if let Some(Counted { bytes, stored_bytes, disk: Some(disk) }) = counted {
+            let of = (sign * signed(bytes), sign * signed(stored_bytes));
+            writes.count_on(disk, sign, of);
+        }
     }
 }
 
-fn signed(bytes: u64) -> i64 {
+pub(crate) fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
