@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use crate::directory::Directory;
-use crate::object::LiveObject;
+use crate::object::{LiveObject, Pool};
 use crate::record::{InodeRecord, Kind, ObjectRef};
 
 /// Set-user-id bit.
@@ -119,6 +119,8 @@ pub(crate) enum Body {
 #[derive(Default)]
 pub(crate) struct FileBody {
     pub object: Option<ObjectRef>,
+    /// The pool in which its bytes are to lie, if a rule says so.
+    pub placed: Option<Pool>,
     in_use: Option<Box<FileInUse>>,
 }
 
@@ -211,7 +213,7 @@ impl std::ops::DerefMut for FileBody {
 impl FileBody {
     /// A closed file whose bytes are in `object`.
     pub fn stored(object: Option<ObjectRef>) -> FileBody {
-        FileBody { object, in_use: None }
+        FileBody { object, placed: None, in_use: None }
     }
 
     /// Notes object attributes that the inode reflects from now on.

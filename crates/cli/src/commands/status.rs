@@ -189,6 +189,9 @@ fn print_mount(mount: &MountStatus) -> Result<()> {
             (None, None) => outln!("native       {name} is on its node, and served by its daemon"),
         }
     }
+    for fault in &mount.placing_faults {
+        outln!("placement    RULE IGNORED: {fault}");
+    }
     if let Some(fault) = &mount.schedules_fault {
         outln!("snapshots    NO SCHEDULE IS CARRIED OUT: {fault}");
     }

@@ -11,6 +11,8 @@ use super::mapped::MaybeMapped;
 use super::traffic::Traffic;
 use crate::error::{FsError, Result};
 use crate::ops::ArchiveStatus;
+use crate::policy::Place;
+use crate::policy::place::Places;
 use crate::record::{DEFAULT_POOL, DiskRecord, DiskUse};
 use crate::space::Space;
 
@@ -67,11 +69,17 @@ pub(crate) struct Pools {
     names: RwLock<Vec<String>>,
     /// A bit for each pool of which objects are made ahead of need.
     wanted: AtomicU32,
+    /// In which of them the bytes of new files lie.
+    places: RwLock<Vec<Place>>,
 }
 
 impl Default for Pools {
     fn default() -> Pools {
-        Pools { names: RwLock::new(vec![DEFAULT_POOL.to_owned()]), wanted: AtomicU32::new(1) }
+        Pools {
+            names: RwLock::new(vec![DEFAULT_POOL.to_owned()]),
+            wanted: AtomicU32::new(1),
+            places: RwLock::default(),
+        }
     }
 }
 
@@ -93,6 +101,16 @@ impl Pools {
             names.push(name.to_owned());
         }
         Ok(Pool(u8::try_from(place).unwrap_or(0)))
+    }
+
+    /// Changes in which pools new files lie.
+    pub fn set_places(&self, rules: Vec<Place>) {
+        *self.places.write() = rules;
+    }
+
+    /// In which pools new files of a fileset lie, if rules are about it.
+    pub fn places(&self, fileset: &str) -> Option<Places> {
+        Places::of(&self.places.read(), fileset, |name| self.named(name).ok())
     }
 
     /// Has objects of a pool made ahead of need. Returns whether that is new.

@@ -25,6 +25,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+use arc_swap::ArcSwapOption;
 use forebay_base::hash::HashKey;
 use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId, Timestamp};
 use forebay_store::{Store, Stores};
@@ -35,12 +36,13 @@ use crate::commit::CommitTurn;
 use crate::error::{FsError, Result};
 use crate::gate::Gate;
 use crate::grants::{Changer, Changing, Granting, Item, Touched};
-use crate::inode::{Body, Counted, Inode, State};
+use crate::inode::{Body, Counted, FileBody, Inode, State};
 use crate::key::{self, Term};
 use crate::mkfs::Identity;
 use crate::number::NumberRange;
-use crate::object::{Objects, Pool, SeenObject};
+use crate::object::{FsDisk, Objects, Pool, SeenObject};
 use crate::owner::Owner;
+use crate::policy::place::Places;
 use crate::record::{
     DiskUsage, Durability, FilesetSettings, InodeRecord, ObjectRef, Placement, Superblock, Usage,
     decode,
@@ -111,6 +113,8 @@ struct Choices {
     direct: AtomicBool,
     /// A [`Pool`].
     pool: AtomicU8,
+    /// Rules by which new files lie in other pools.
+    places: ArcSwapOption<Places>,
 }
 
 impl Choices {
@@ -129,6 +133,9 @@ impl Choices {
             }
             Err(error) => tracing::error!(fileset = settings.name, %error, "the pool stays"),
         }
+        let places = objects.pools.places(&settings.name);
+        places.iter().flat_map(Places::pools).for_each(|pool| objects.want_pool(pool));
+        self.places.store(places.map(Arc::new));
         self.strict.store(settings.durability == Durability::Strict, Ordering::Relaxed);
         self.direct.store(settings.placement == Placement::Direct, Ordering::Relaxed);
     }
@@ -330,9 +337,27 @@ impl Partition {
         self.choices.direct.load(Ordering::Relaxed)
     }
 
-    /// The pool of disks for new files.
+    /// The pool of disks for new files that no rule places elsewhere.
     pub(crate) fn pool(&self) -> Pool {
         Pool::from_byte(self.choices.pool.load(Ordering::Relaxed))
+    }
+
+    /// Notes in which pool the bytes of a file are to lie, if a rule says so. `name` is that of a file that is being made. One that
+    /// is made empty stays in a pool that a rule leads to.
+    pub(crate) fn choose_pool(&self, name: Option<&[u8]>, state: &mut State) {
+        let places = self.choices.places.load();
+        let Some(places) = &*places else { return };
+        let owner = (state.uid, state.gid);
+        let Some(file) = state.file_mut().filter(|file| file.placed.is_none()) else { return };
+        let lies_in = file.object.and_then(|at| self.shared.objects.disk(at.disk).ok());
+        let stays = lies_in.map(FsDisk::pool).filter(|pool| places.leads_to(*pool));
+        file.placed = stays.or_else(|| places.pool(name, owner));
+    }
+
+    /// The pool in which the bytes of a file are to lie.
+    pub(crate) fn pool_of(&self, file: &FileBody) -> Pool {
+        let placed = file.placed.filter(|_| self.choices.places.load().is_some());
+        placed.unwrap_or_else(|| self.pool())
     }
 
     pub(crate) fn now(&self) -> Timestamp {
