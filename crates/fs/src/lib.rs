@@ -73,10 +73,10 @@ pub use namespace::{
     LostFile, Migrated, Namespace, NewDisk, Parts, UnreachableFile, Whose,
 };
 pub use native::NewFileset;
-pub use object::{DirectAccess, SeenObject};
+pub use object::{DirectAccess, Moves, SeenObject};
 pub use ops::{
-    Access, DirectoryItem, DiskStatus, FilesetStatus, Home, New, Opened, Replace, SetMode,
-    SetXattr, Statistics,
+    Access, ArchiveStatus, DirectoryItem, DiskStatus, FilesetStatus, Home, New, Opened, Replace,
+    SetMode, SetXattr, Statistics,
 };
 pub use owner::Owner;
 pub use partition::damage::DamagedFile;

@@ -604,10 +604,10 @@ impl Namespace {
     fn disk_status_of(&self, wanted: impl Fn(&FsDisk) -> bool) -> Vec<DiskStatus> {
         let (partitions, filesets) = (self.partitions(), self.catalogue.list());
         let status = |disk: &FsDisk| {
-            let open = partitions.iter().map(|partition| partition.objects_on(disk.id));
-            let at_rest = filesets.iter().map(|fileset| fileset.objects_at_rest(disk.id));
-            let objects = open.chain(at_rest).sum();
-            let mut found = DiskStatus::of(&disk.uuid, &*disk.disk, objects);
+            let open = partitions.iter().map(|partition| partition.usage_of(disk.id));
+            let at_rest = filesets.iter().map(|fileset| fileset.usage_at_rest(disk.id));
+            let mut found = DiskStatus::of(&disk.uuid, &*disk.disk, open.chain(at_rest).sum());
+            found.archive = disk.archive_status();
             found.spare_objects = self.shared.objects.spares_on(disk.id) as u64;
             self.describe_use(disk, &mut found);
             let (reserve, held, refusal) = disk.space.reserve_state();
