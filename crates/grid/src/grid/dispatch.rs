@@ -321,6 +321,9 @@ impl Grid {
         if shape.needs_agent && self.is_slurm(host) {
             return Err(HostObstacle::NoAgent);
         }
+        if !self.has_features(shape, now.config.map(|place| &self.ledger.config.hosts[place])) {
+            return Err(HostObstacle::NoFeature);
+        }
         let of_queue = config.hosts.preference(name).ok_or(HostObstacle::NotInQueue)?;
         let of_job = shape.hosts.preference(name).ok_or(HostObstacle::NotInJob)?;
         if shape.excluded.contains(&host) {
