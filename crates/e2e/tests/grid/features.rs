@@ -6,7 +6,7 @@ use crate::compat::Site;
 fn jobs_choose_hosts_by_features_in_every_language() {
     let site = Site::start();
     let settings = "[[host]]\nname = \"h1\"\nfeatures = [\"ssd\", \"avx512\"]\n[[host]]\nname = \"h2\"\nfeatures = [\"hdd\"]\n";
-    std::fs::write(site.grid.root.join("grid.toml"), settings).unwrap();
+    std::fs::write(site.grid.root.join("grid/grid.toml"), settings).unwrap();
     site.grid.forebay(&["reload"], &[]).succeeds();
     let done = site.grid.submit(&["--feature", "ssd && !hdd"], "true");
     site.grid.wait_for(&done, "done");

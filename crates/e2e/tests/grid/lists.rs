@@ -80,7 +80,7 @@ fn lists_are_had_as_json_in_the_form_of_slurm_and_of_lsf() {
 fn users_limits_and_hosts_are_shown_as_lsf_shows_them() {
     let site = Site::start();
     let settings = "[general]\nuser_slots_max = 3\nfinished_age = \"1 h\"\n[[queue]]\nname = \"normal\"\nslots_max = 2\n";
-    std::fs::write(site.grid.root.join("grid.toml"), settings).unwrap();
+    std::fs::write(site.grid.root.join("grid/grid.toml"), settings).unwrap();
     site.grid.forebay(&["reload"], &[]).succeeds();
     site.sh("bsub -n 2 'sleep 600'").succeeds();
     site.sh("bsub 'true'").succeeds();
@@ -117,7 +117,7 @@ fn jobs_of_one_name_run_one_after_the_other_and_a_qos_is_a_profile_or_a_queue() 
     std::fs::write(site.grid.jobs.join("go"), "").unwrap();
     site.grid.wait_for("2", "done");
     let settings = "[[queue]]\nname = \"normal\"\n[[queue]]\nname = \"long\"\n[[profile]]\nname = \"quick\"\ntime_limit = \"7 min\"\n";
-    std::fs::write(site.grid.root.join("grid.toml"), settings).unwrap();
+    std::fs::write(site.grid.root.join("grid/grid.toml"), settings).unwrap();
     site.grid.forebay(&["reload"], &[]).succeeds();
     site.sh("sbatch -H -q long --wrap true; sbatch -H --qos=quick --wrap true").succeeds();
     assert_eq!(

@@ -9,6 +9,9 @@ use forebay_grid::spec::JobSpec;
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId};
 use forebay_grid::{Effect, Event};
 
+/// Hosts of these tests say nothing for long.
+const PATIENT: &str = "[general]\nlease = \"10 d\"\nhost_timeout = \"20 d\"\n";
+
 fn warned_at(limit: u64, warning: &str) -> JobSpec {
     JobSpec {
         time_limit: Some(Period::seconds(limit)),
@@ -53,7 +56,7 @@ impl Rig {
 
 #[test]
 fn a_job_is_warned_once_so_long_before_its_time_limit() {
-    let mut rig = Rig::new("", &[("a", 4)]);
+    let mut rig = Rig::new(PATIENT, &[("a", 4)]);
     let task = rig.running(warned_at(300, "USR1@1 min"));
     let due = Moment(rig.now + 240_000);
     assert!(rig.grid.next_wake() <= due);
@@ -71,7 +74,7 @@ fn a_job_is_warned_once_so_long_before_its_time_limit() {
 
 #[test]
 fn a_warning_that_is_due_at_once_comes_when_the_job_starts_and_one_without_an_end_never() {
-    let mut rig = Rig::new("", &[("a", 4)]);
+    let mut rig = Rig::new(PATIENT, &[("a", 4)]);
     let short = rig.running(warned_at(30, "USR1@1 min"));
     assert_eq!(warned(&rig.pass(0)), [short]);
     let warning = Some("USR1".parse().unwrap());
@@ -87,7 +90,7 @@ fn a_warning_that_is_due_at_once_comes_when_the_job_starts_and_one_without_an_en
 
 #[test]
 fn time_in_which_a_job_is_suspended_moves_its_warning() {
-    let mut rig = Rig::new("", &[("a", 4)]);
+    let mut rig = Rig::new(PATIENT, &[("a", 4)]);
     let task = rig.running(warned_at(300, "USR1@1 min"));
     rig.pass(100_000);
     rig.command("u", task.job, Verb::Hold);
@@ -100,7 +103,7 @@ fn time_in_which_a_job_is_suspended_moves_its_warning() {
 
 #[test]
 fn another_limit_is_warned_of_anew_and_a_controller_that_starts_again_does_not_repeat_a_warning() {
-    let mut rig = Rig::new("", &[("a", 4)]);
+    let mut rig = Rig::new(PATIENT, &[("a", 4)]);
     let task = rig.running(warned_at(300, "USR1@1 min"));
     assert_eq!(warned(&rig.pass(240_000)), [task]);
     rig.restart();

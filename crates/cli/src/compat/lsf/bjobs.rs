@@ -337,6 +337,13 @@ fn long(row: &Row, now: Moment) -> String {
         };
         text += &format!("{}: {how} The CPU time used is {}.\n", day(ended), value("cpu_used"));
     }
+    if let Some(usage) = row.view.usage.as_ref().filter(|_| row.view.ended.is_none()) {
+        text += &format!("{}: Resource usage collected.\n", day(now));
+        text += &format!("    The CPU time used is {:.0} seconds.\n", usage.cpu_seconds());
+        if let Some(memory) = memory(usage.peak_memory_bytes) {
+            text += &format!("    MEM: {memory}\n");
+        }
+    }
     text += &requirements(row);
     if !row.reasons.is_empty() {
         text += &format!("\n PENDING REASONS:\n{}", pending_reasons(row));

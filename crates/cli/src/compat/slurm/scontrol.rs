@@ -7,6 +7,7 @@ use forebay_engine::protocol::client::Client;
 use forebay_engine::protocol::{Answer, Ask, HostView, LimitsView, QueueView};
 use forebay_grid::event::Verb;
 use forebay_grid::parse::array::ELEMENTS_MAX;
+use forebay_grid::spec::Rerun;
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::Moment;
 
@@ -201,7 +202,7 @@ fn job(row: &Row, now: Moment, is_one_line: bool) -> String {
             ("Dependency", or_null(value("dependency"))),
         ],
         vec![
-            ("Requeue", "0".to_owned()),
+            ("Requeue", u8::from(row.asked.rerun == Rerun::Rerunnable).to_string()),
             ("Restarts", value("restarts")),
             ("BatchFlag", "1".to_owned()),
             ("ExitCode", value("exitcode")),
@@ -223,6 +224,7 @@ fn job(row: &Row, now: Moment, is_one_line: bool) -> String {
         vec![("MinMemoryNode", value("reqmem"))],
         vec![("Features", or_null(value("constraints"))), ("DelayBoot", "00:00:00".to_owned())],
         vec![("Command", value("command"))],
+        vec![("Licenses", or_null(row.asked.resources.clone()))],
         vec![("WorkDir", value("workdir"))],
         vec![("Comment", value("comment"))],
         vec![("StdErr", value("stderr"))],
