@@ -70,7 +70,7 @@ fn slurms_and_lsfs_words_warn_a_job_before_its_limit() {
     let site = Site::start();
     let waits = |name: &str| {
         format!(
-            "trap \"echo {name} > {name}\" USR1; : > {name}-ready; while test ! -e {name}; do sleep 0.02; done"
+            "trap \"echo {name} > {name}\" USR1; : > {name}-ready; while test ! -e {name}; do sleep 0.02; done; exit 0"
         )
     };
     let batch = format!("sbatch -t 10:00:00 --signal=B:USR1@3600 --wrap '{}'", waits("batch"));
