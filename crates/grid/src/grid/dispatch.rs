@@ -321,7 +321,8 @@ impl Grid {
         if shape.needs_agent && self.is_slurm(host) {
             return Err(HostObstacle::NoAgent);
         }
-        if !self.has_features(shape, now.config.map(|place| &self.ledger.config.hosts[place])) {
+        let config_of_host = now.config.map(|place| &self.ledger.config.hosts[place]);
+        if !self.has_features(shape, config_of_host) || !self.can_say_features(shape, host) {
             return Err(HostObstacle::NoFeature);
         }
         let of_queue = config.hosts.preference(name).ok_or(HostObstacle::NotInQueue)?;

@@ -7,7 +7,7 @@ use crate::event::Refusal;
 use crate::grid::Grid;
 use crate::ready::Shape;
 use crate::spec::JobSpec;
-use crate::vocabulary::{FeatureName, HostName};
+use crate::vocabulary::{FeatureName, HostId, HostName};
 
 impl Grid {
     /// Whether a host has what a job needs, as the settings say; one that they do not name has no features.
@@ -15,8 +15,13 @@ impl Grid {
         let Some(needed) = &shape.features else { return true };
         let of_host = host.map_or(&[][..], |host| &host.features);
         let is_slurm = host.is_some_and(|host| host.engine == HostEngine::Slurm);
-        // Slurm cannot be told what a node must not have.
         needed.holds(of_host) && (!is_slurm || needed.in_slurm().is_some())
+    }
+
+    /// Whether what a job needs can be said to a host: Slurm cannot be told what a node must not have.
+    pub(super) fn can_say_features(&self, shape: &Shape, host: HostId) -> bool {
+        let needed = shape.features.as_ref();
+        needed.is_none_or(|needed| !self.is_slurm(host) || needed.in_slurm().is_some())
     }
 
     /// Features of a host, as the settings say.
