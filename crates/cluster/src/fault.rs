@@ -54,14 +54,16 @@ pub(crate) enum Fault {
     GateNotLookedAtAgain,
     /// An owner does not look at the numbers of changes that are reported.
     ReportCarriedOutAgain,
-    /// Changes in delegated directories are reported although what was delegated is void.
-    LostChangesKept,
+    /// Changes in delegated directories are lost, and whoever syncs them is not told.
+    LossUntold,
     /// A delegated directory goes back before what was done there is reported.
     ReturnedUnreported,
     /// An owner answers a look-up of a directory that is delegated to somebody else.
     DelegatedToldToOthers,
     /// A client asks the owner for something before it reports what it has done.
     AskedBeforeReport,
+    /// Reports take the slots of all other calls.
+    ReleaseWaits,
 }
 
 #[cfg(test)]

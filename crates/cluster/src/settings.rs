@@ -38,6 +38,8 @@ pub struct Settings {
     pub session_grace: Duration,
     /// Calls of one session, in one direction, whose answers are outstanding (slots); further ones wait.
     pub calls_max: usize,
+    /// Slots of their own for calls that other calls wait for, such as reports of what was done in delegated directories.
+    pub releases_max: usize,
     /// Calls of one session, in one direction, that wait for a slot; further ones fail.
     pub backlog_max: usize,
     /// After what time without an acknowledgement of a recall its client is evicted.
@@ -68,6 +70,7 @@ impl Default for Settings {
             reconnect: Duration::from_millis(200),
             session_grace: Duration::from_secs(30),
             calls_max: 256,
+            releases_max: 16,
             backlog_max: 4096,
             recall_timeout: Duration::from_secs(10),
             grants_max: 100_000,
@@ -134,6 +137,7 @@ impl Settings {
         for (name, value) in [
             ("handovers_max", self.handovers_max),
             ("calls_max", self.calls_max),
+            ("releases_max", self.releases_max),
             ("backlog_max", self.backlog_max),
             ("grants_max", self.grants_max),
         ] {

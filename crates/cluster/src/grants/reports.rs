@@ -103,10 +103,16 @@ impl<C> Journal<C> {
         Part { life: self.life, changes }
     }
 
+    /// Whether everything was lost since a report was sent.
+    #[must_use]
+    pub fn is_void(&self, part: &Part<C>) -> bool {
+        part.life != self.life
+    }
+
     /// A report was answered.
     pub fn reported(&mut self, part: &Part<C>) {
         self.is_reporting = false;
-        if part.life == self.life {
+        if !self.is_void(part) {
             self.under_way = 0;
         }
     }
@@ -114,7 +120,7 @@ impl<C> Journal<C> {
     /// A report has no answer: its changes are reported again. Returns them if everything was lost meanwhile.
     pub fn put_back(&mut self, part: Part<C>) -> Vec<C> {
         self.is_reporting = false;
-        if part.life != self.life {
+        if self.is_void(&part) {
             return part.changes.into_iter().map(|(_, change)| change).collect();
         }
         self.under_way = 0;
@@ -124,12 +130,10 @@ impl<C> Journal<C> {
 
     /// Everything is lost, what is part of a report included. Returns the rest of it.
     pub fn lose(&mut self) -> Vec<C> {
-        if fault::is(Fault::LostChangesKept) {
-            return Vec::new();
-        }
         self.life += 1;
         self.under_way = 0;
-        std::mem::take(&mut self.waiting).into_values().collect()
+        let lost = std::mem::take(&mut self.waiting).into_values();
+        lost.filter(|_| !fault::is(Fault::LossUntold)).collect()
     }
 }
 

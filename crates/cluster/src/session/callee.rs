@@ -2,6 +2,7 @@
 
 use super::{Connection, Effect, Frame, Operation, Repeat};
 use crate::fault::{self, Fault};
+use crate::settings::Settings;
 use crate::time::Moment;
 
 #[derive(Clone, Debug)]
@@ -32,18 +33,19 @@ pub(super) struct OutOfBounds;
 /// The half that is called.
 #[derive(Clone, Debug)]
 pub(super) struct Callee<T> {
-    calls_max: usize,
+    slots_max: usize,
     slots: Vec<Slot<T>>,
 }
 
 impl<T: Clone> Callee<T> {
-    pub fn new(calls_max: usize) -> Callee<T> {
-        Callee { calls_max, slots: Vec::new() }
+    pub fn new(settings: &Settings) -> Callee<T> {
+        let slots_max = settings.calls_max + settings.releases_max;
+        Callee { slots_max, slots: Vec::new() }
     }
 
     fn slot(&mut self, number: u32) -> Result<&mut Slot<T>, OutOfBounds> {
         let number = number as usize;
-        if number >= self.calls_max {
+        if number >= self.slots_max {
             return Err(OutOfBounds);
         }
         let unused = Slot { sequence: 0, repeat: Repeat::Once, state: State::Unused };

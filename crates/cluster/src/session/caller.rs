@@ -1,9 +1,11 @@
 //! The half of a session's end that calls.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
-use super::{Call, Connection, Effect, Failure, Frame, Number, Operation, Repeat};
+use super::{Call, Connection, Effect, Failure, Frame, Number, Operation, Repeat, Room};
+use crate::fault::{self, Fault};
 use crate::settings::Settings;
 use crate::time::Moment;
 
@@ -17,6 +19,7 @@ struct Reading {
 #[derive(Clone, Debug)]
 struct Flight<T> {
     call: Call,
+    room: Room,
     repeat: Repeat,
     give_up: Option<Moment>,
     body: T,
@@ -57,40 +60,52 @@ impl<T: Clone> Caller<T> {
     pub fn call(
         &mut self,
         call: Call,
-        repeat: Repeat,
+        (room, repeat): (Room, Repeat),
         give_up: Option<Moment>,
         body: T,
         connection: Option<Connection>,
         effects: &mut Vec<Effect<T>>,
     ) {
-        if self.backlog.len() >= self.settings.backlog_max {
+        let room = if fault::is(Fault::ReleaseWaits) { Room::Ordinary } else { room };
+        let waiting = self.backlog.iter().filter(|flight| flight.room == room);
+        if waiting.count() >= self.settings.backlog_max {
             effects.push(Effect::Complete(call, Err(Failure::Unreachable)));
             return;
         }
-        self.backlog.push_back(Flight { call, repeat, give_up, body });
+        self.backlog.push_back(Flight { call, room, repeat, give_up, body });
         self.send_waiting(connection, effects);
     }
 
     /// Calls that wait take free slots.
     fn send_waiting(&mut self, connection: Option<Connection>, effects: &mut Vec<Effect<T>>) {
         let Some(connection) = connection else { return };
-        while !self.backlog.is_empty() {
-            let Some(free) = self.free_slot() else { return };
-            let Some(flight) = self.backlog.pop_front() else { return };
-            self.slots[free].sequence += 1;
-            self.slots[free].flight = Some(flight);
-            effects.extend(self.request(free, connection));
+        for room in [Room::Release, Room::Ordinary] {
+            while let Some(at) = self.backlog.iter().position(|flight| flight.room == room)
+                && let Some(free) = self.free_slot(room)
+            {
+                self.slots[free].sequence += 1;
+                self.slots[free].flight = self.backlog.remove(at);
+                effects.extend(self.request(free, connection));
+            }
         }
     }
 
-    fn free_slot(&mut self) -> Option<usize> {
-        if let Some(free) = self.slots.iter().position(|slot| slot.flight.is_none()) {
-            return Some(free);
+    fn free_slot(&mut self, room: Room) -> Option<usize> {
+        let slots = self.slots_of(room);
+        if self.slots.len() < slots.end {
+            let sequence = self.number.0 << 32;
+            self.slots.resize_with(slots.end, || Slot { sequence, flight: None });
         }
-        (self.slots.len() < self.settings.calls_max).then(|| {
-            self.slots.push(Slot { sequence: self.number.0 << 32, flight: None });
-            self.slots.len() - 1
-        })
+        slots.into_iter().find(|slot| self.slots[*slot].flight.is_none())
+    }
+
+    /// Those that others wait for come after the ordinary ones.
+    fn slots_of(&self, room: Room) -> Range<usize> {
+        let calls_max = self.settings.calls_max;
+        match room {
+            Room::Ordinary => 0..calls_max,
+            Room::Release => calls_max..calls_max + self.settings.releases_max,
+        }
     }
 
     fn request(&self, slot: usize, connection: Connection) -> Option<Effect<T>> {

@@ -6,7 +6,7 @@ use forebay_base::ClientId;
 
 use super::callee::Callee;
 use super::caller::Caller;
-use super::{Call, Connection, Effect as Shared, Frame, Number, Operation, Repeat};
+use super::{Call, Connection, Effect as Shared, Frame, Number, Operation, Repeat, Room};
 use crate::settings::Settings;
 use crate::time::Moment;
 
@@ -17,6 +17,8 @@ pub enum Event<T> {
     Call {
         /// Named when it is over.
         call: Call,
+        /// Which slots it takes.
+        room: Room,
         /// Whether it may be carried out twice.
         repeat: Repeat,
         /// When the caller gives up; none: never.
@@ -90,7 +92,7 @@ impl<T: Clone> ClientEnd<T> {
             server: None,
             state: State::Idle { until: Moment::default() },
             caller: Caller::new(settings, Number(1)),
-            callee: Callee::new(settings.calls_max),
+            callee: Callee::new(&settings),
             next_connection: Connection(1),
             heard: Moment::default(),
             ping_at: Moment::default(),
@@ -138,9 +140,9 @@ impl<T: Clone> ClientEnd<T> {
         let mut shared = Vec::new();
         let mut effects = Vec::new();
         match event {
-            Event::Call { call, repeat, give_up, body } => {
+            Event::Call { call, room, repeat, give_up, body } => {
                 let connection = self.connection();
-                self.caller.call(call, repeat, give_up, body, connection, &mut shared);
+                self.caller.call(call, (room, repeat), give_up, body, connection, &mut shared);
             }
             Event::Connected(connection) => self.connected(connection, now, &mut shared),
             Event::Closed(connection) => self.closed(connection, now),
@@ -218,7 +220,7 @@ impl<T: Clone> ClientEnd<T> {
     fn lost(&mut self, connection: Connection) -> Vec<Effect<T>> {
         let mut shared = vec![Shared::Close(connection)];
         self.caller.over(&mut shared);
-        self.callee = Callee::new(self.settings.calls_max);
+        self.callee = Callee::new(&self.settings);
         self.number = Number(self.number.0 + 1);
         self.caller.begin(self.number);
         self.server = None;

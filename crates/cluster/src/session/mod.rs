@@ -6,6 +6,8 @@
 //! - **Once.** A call takes a slot and the slot's next sequence number (as in NFSv4.1, RFC 8881, section 2.10.6). The other
 //!   end keeps the answer of each slot's latest call; a call that arrives again gets that answer. The next call in
 //!   a slot acknowledges the former one, so that kept answers are bounded by the slots (`calls_max`). Calls beyond that wait.
+//! - **Nobody in the way.** A call may wait within the other end until a third node has made a call. Those that others wait for
+//!   ([`Room::Release`]) have slots of their own (`releases_max`), and wait for nobody's call.
 //! - **Not later.** A call with a deadline carries the latest moment, by the server's clock, at which it may take effect.
 //!   When its caller gives up, that moment is over at the server, whatever became of the connection. A service that waits
 //!   within a call (for a lock, for recalls) checks the moment again before anything takes effect.
@@ -54,11 +56,20 @@ forebay_base::id! {
 /// Which call of a session: the slot and its sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Operation {
-    /// Below `calls_max`.
+    /// Below `calls_max` for ordinary calls, and from there on for releases.
     pub slot: u32,
     /// Grows with each call in the slot. The upper 32 bits are the session's number, so that an answer that a thread gives
     /// late, to a call of a former session, is not taken for one of this session.
     pub sequence: u64,
+}
+
+/// Which slots a call takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// It may wait at the other end for what others do.
+    Ordinary,
+    /// Others may wait for it.
+    Release,
 }
 
 /// Whether a call may be carried out twice.

@@ -7,7 +7,7 @@ use forebay_base::{ClientId, NodeId};
 
 use super::callee::Callee;
 use super::caller::Caller;
-use super::{Call, Connection, Effect as Shared, Failure, Frame, Number, Operation, Repeat};
+use super::{Call, Connection, Effect as Shared, Failure, Frame, Number, Operation, Repeat, Room};
 use crate::fault::{self, Fault};
 use crate::settings::Settings;
 use crate::time::Moment;
@@ -168,7 +168,8 @@ impl<T: Clone> ServerEnd<T> {
         };
         let mut shared = Vec::new();
         let connection = session.connection();
-        session.caller.call(call, Repeat::Once, None, body, connection, &mut shared);
+        let how = (Room::Ordinary, Repeat::Once);
+        session.caller.call(call, how, None, body, connection, &mut shared);
         effects.extend(shared.into_iter().map(|it| Effect::Shared(client, it)));
     }
 
@@ -269,7 +270,7 @@ impl<T: Clone> ServerEnd<T> {
             effects.push(Effect::Ended(client));
         }
         session.state = State::Over;
-        session.callee = Callee::new(self.settings.calls_max);
+        session.callee = Callee::new(&self.settings);
         effects.push(Effect::Dropped(client));
         effects.extend(shared.into_iter().map(|it| Effect::Shared(client, it)));
     }
@@ -305,7 +306,7 @@ impl<T: Clone> Session<T> {
             number,
             state: State::Away { since: now },
             caller: Caller::new(settings, number),
-            callee: Callee::new(settings.calls_max),
+            callee: Callee::new(&settings),
             vouched_until: now,
         }
     }

@@ -3,8 +3,8 @@ use std::time::Duration;
 use forebay_base::{ClientId, NodeId};
 
 use super::{
-    Call, ClientEnd, Connection, Effect, Failure, Frame, Number, Operation, Repeat, ServerEnd,
-    client, server,
+    Call, ClientEnd, Connection, Effect, Failure, Frame, Number, Operation, Repeat, Room,
+    ServerEnd, client, server,
 };
 use crate::settings::Settings;
 use crate::time::Moment;
@@ -116,8 +116,13 @@ impl Pair {
     }
 
     fn call(&mut self, call: u64, give_up: Option<Moment>, body: Body) {
-        let (call, repeat) = (Call(call), Repeat::Once);
-        self.client(client::Event::Call { call, repeat, give_up, body });
+        let (call, room, repeat) = (Call(call), Room::Ordinary, Repeat::Once);
+        self.client(client::Event::Call { call, room, repeat, give_up, body });
+    }
+
+    fn release(&mut self, call: u64, body: Body) {
+        let (call, room, repeat) = (Call(call), Room::Release, Repeat::Once);
+        self.client(client::Event::Call { call, room, repeat, give_up: None, body });
     }
 
     fn answer(&mut self, index: usize, body: Body) {
@@ -201,6 +206,7 @@ fn deadlines_are_over_at_the_server_when_the_client_gives_up() {
     end.step(
         client::Event::Call {
             call: Call(1),
+            room: Room::Ordinary,
             repeat: Repeat::Once,
             give_up: Some(at(11_000)),
             body: "x",
@@ -231,6 +237,25 @@ fn calls_beyond_the_slots_wait_and_those_beyond_the_backlog_fail() {
     assert_eq!(pair.completed, [(Call(4), Err(Failure::Unreachable))]);
     pair.answer(0, "done");
     assert_eq!(pair.delivered.len(), 3);
+}
+
+#[test]
+fn calls_that_others_wait_for_get_through_whatever_waits() {
+    let settings =
+        Settings { calls_max: 1, releases_max: 1, backlog_max: 1, ..Settings::default() };
+    let mut pair = Pair::new(settings);
+    pair.call(1, None, "waits");
+    pair.call(2, None, "has no slot");
+    pair.release(3, "report");
+    let bodies = |pair: &Pair| pair.delivered.iter().map(|(_, body)| *body).collect::<Vec<_>>();
+    assert_eq!(bodies(&pair), ["waits", "report"]);
+    pair.release(4, "report again");
+    pair.release(5, "one too many");
+    assert_eq!(pair.completed, [(Call(5), Err(Failure::Unreachable))]);
+    pair.answer(1, "done");
+    assert_eq!(bodies(&pair), ["waits", "report", "report again"]);
+    pair.answer(0, "done");
+    assert_eq!(bodies(&pair).last(), Some(&"has no slot"));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::machine::{Context, Later, Machine};
 use super::serving::{Origin, Request};
 use crate::grants::client::{Effect, Ticket};
 use crate::grants::{Cache, Item, RecallNumber};
-use crate::session::{Call, Failure, Operation, Repeat, client};
+use crate::session::{Call, Failure, Operation, Repeat, Room, client};
 use crate::time::Moment;
 
 /// What a node caches of a fileset from one server, in its daemon and its kernel.
@@ -191,6 +191,8 @@ impl Machine {
         if self.must_report_first(asking.fileset, ctx) {
             return self.again(program, ctx);
         }
+        // What it is to sync may be lost by now.
+        let Some(asking) = self.programs[program].asking else { return };
         match owner.map(|(owner, _)| owner) {
             Some(owner) if owner == self.me => {
                 if let Some(asking) = &mut self.programs[program].asking {
@@ -261,7 +263,8 @@ impl Machine {
         self.asked.insert(call, (program, owner.node));
         let repeat = if op.verb == Verb::Read { Repeat::Harmless } else { Repeat::Once };
         let body = Body::Ask(asking.fileset, op);
-        let event = client::Event::Call { call, repeat, give_up: asking.give_up, body };
+        let (room, give_up) = (Room::Ordinary, asking.give_up);
+        let event = client::Event::Call { call, room, repeat, give_up, body };
         self.calling(owner.node, event, ctx);
     }
 
@@ -273,7 +276,8 @@ impl Machine {
             self.calls += 1;
             let call = Call(self.calls);
             let body = Body::Return(fileset, item, number);
-            let event = client::Event::Call { call, repeat: Repeat::Once, give_up: None, body };
+            let (room, repeat, give_up) = (Room::Release, Repeat::Once, None);
+            let event = client::Event::Call { call, room, repeat, give_up, body };
             self.calling(server, event, ctx);
         }
     }

@@ -92,7 +92,7 @@ impl Machine {
         part.reports.forget(client);
         for object in part.delegated_to(client) {
             let value = part.memory.get(&object).and_then(|state| state.value);
-            ctx.out.push(Out::Undelegated(fileset, object, value));
+            ctx.out.push(Out::Undelegated(fileset, part.epoch, object, value));
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::fault::{self, Fault};
 use crate::grants::RecallNumber;
 use crate::grants::client::Effect;
 use crate::grants::reports::{Journal, Part};
-use crate::session::{Call, Failure, Operation, Repeat, client};
+use crate::session::{Call, Failure, Operation, Repeat, Room, client};
 
 /// How long changes wait to be reported together.
 const REPORT_DELAY: Duration = Duration::from_millis(50);
@@ -182,7 +182,8 @@ impl Machine {
         delegated.report = Some((call, delegated.journal.report(changes)));
         self.reports.insert(call, place);
         let give_up = Some(ctx.now + ctx.millis(100, 3000));
-        let event = client::Event::Call { call, repeat: Repeat::Once, give_up, body };
+        let (room, repeat) = (Room::Release, Repeat::Once);
+        let event = client::Event::Call { call, room, repeat, give_up, body };
         self.calling(server, event, ctx);
     }
 
@@ -199,8 +200,11 @@ impl Machine {
                 self.report(place, ctx);
             }
             Ok(_) => {
-                // It is void.
-                let mut lost = cached.delegated.lose();
+                // It is void; what was delegated in a later life of the session is not.
+                let mut lost = match cached.delegated.journal.is_void(&part) {
+                    true => BTreeSet::new(),
+                    false => cached.delegated.lose(),
+                };
                 lost.extend(part.changes.iter().map(|(_, op)| op.number));
                 cached.delegated.journal.reported(&part);
                 self.tell_of_loss(&lost);

@@ -45,8 +45,8 @@ pub enum Out {
         /// Its node has done it already, in a directory that was delegated to it.
         reported: bool,
     },
-    /// For the checks: a client is gone to which a directory was delegated, which has this value now.
-    Undelegated(FilesetId, Object, Option<u64>),
+    /// For the checks: a client is gone to which a directory was delegated, which has this value now, in this epoch.
+    Undelegated(FilesetId, Epoch, Object, Option<u64>),
     /// For the checks: a sync is acknowledged.
     Synced(FilesetId, Op),
     /// For the checks: a client did not acknowledge in time.
@@ -69,7 +69,7 @@ pub enum Later {
     /// A thread comes to a request that waits since its arrival.
     Serve(u64),
     /// A thread comes to a report.
-    CarryReport(FilesetId, Report),
+    CarryReport(u64),
     /// What was done in delegated directories is to be reported.
     Report(FilesetId, NodeId),
     /// A thread comes to grants that were given back.
@@ -134,6 +134,7 @@ pub struct Machine {
     pub reports: BTreeMap<session::Call, (FilesetId, NodeId)>,
     /// Requests that no thread has come to.
     pub arrived: BTreeMap<u64, (FilesetId, Request)>,
+    pub arrived_reports: BTreeMap<u64, (FilesetId, Report)>,
     /// Members that were there once: when they go, their clients are dropped.
     members: BTreeSet<ClientId>,
     pub watched: Revision,
@@ -159,9 +160,22 @@ impl Machine {
             asked: BTreeMap::new(),
             reports: BTreeMap::new(),
             arrived: BTreeMap::new(),
+            arrived_reports: BTreeMap::new(),
             members: BTreeSet::new(),
             watched: Revision(0),
         }
+    }
+
+    /// What its programs wait for, for people.
+    pub fn waiting(&self) -> Vec<String> {
+        let programs = self.programs.iter().filter_map(|program| program.asking.as_ref());
+        let told = programs.map(|asking| format!("\n{:?} waits: {asking:?}", self.me));
+        let mut told: Vec<String> = told.collect();
+        if !told.is_empty() {
+            let delegated = self.caches.iter().map(|(place, cached)| (place, &cached.delegated));
+            told.extend(delegated.map(|(place, it)| format!("\n  of {place:?}: {it:?}")));
+        }
+        told
     }
 
     /// When [`Machine::tick`] is due.
@@ -198,7 +212,11 @@ impl Machine {
                     self.serve(fileset, request, ctx);
                 }
             }
-            Later::CarryReport(fileset, report) => self.report_arrived(fileset, report, ctx),
+            Later::CarryReport(number) => {
+                if let Some((fileset, report)) = self.arrived_reports.remove(&number) {
+                    self.report_arrived(fileset, report, ctx);
+                }
+            }
             Later::Report(fileset, server) => self.report_due((fileset, server), ctx),
             Later::Recall(fileset, server, operation, recall, items) => {
                 self.recall(fileset, server, operation, recall, items, ctx);
@@ -328,9 +346,11 @@ impl Machine {
                         return ctx.after(pause, later);
                     }
                     Body::Report(fileset, epoch, changes) => {
-                        let pause = ctx.thread();
                         let report = Report { client, operation, epoch, changes };
-                        return ctx.after(pause, Later::CarryReport(fileset, report));
+                        self.calls += 1;
+                        self.arrived_reports.insert(self.calls, (fileset, report));
+                        let pause = ctx.thread();
+                        return ctx.after(pause, Later::CarryReport(self.calls));
                     }
                     Body::Reply(_) | Body::Recall(..) | Body::Acknowledge | Body::Reported(_) => {
                         return;

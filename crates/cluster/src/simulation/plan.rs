@@ -116,21 +116,18 @@ impl Plan {
             }
         }
         troubles.sort_by_key(|trouble| trouble.at);
-        let mut settings = Settings {
+        let settings = Settings {
             clock_drift: Drift { ppm: 20_000 },
             owner_hold_min: Duration::from_secs(10),
             session_grace: Duration::from_secs(random.random_range(6..=20)),
             calls_max: random.random_range(1..=4),
+            releases_max: 1 + (seed % 2) as usize,
             backlog_max: 64,
             grants_max: random.random_range(2..=12),
             cool_down_max: Duration::from_millis(200),
             ..Settings::default()
         };
         let programs = if nodes > 5 { 1 } else { random.random_range(1..=4) };
-        if load.directories > 0 {
-            // A report takes a slot as well, and calls may wait for what it releases (docs/adr/0084).
-            settings.calls_max += programs;
-        }
         Plan {
             seed,
             settings,

@@ -515,6 +515,7 @@ impl Machine {
     /// A client's session is over: what waits is not carried out.
     pub fn ended(&mut self, client: ClientId, ctx: &mut Context) {
         self.arrived.retain(|_, (_, request)| request.client() != client);
+        self.arrived_reports.retain(|_, (_, report)| report.client != client);
         for fileset in self.parts.keys().copied().collect::<Vec<_>>() {
             let part = self.part(fileset);
             part.reports.ended(client);

@@ -245,14 +245,18 @@ impl Witness {
         }
     }
 
-    /// A client is gone to which a directory was delegated: what it did not report is lost.
+    /// A client is gone to which a directory was delegated: what it did not report is lost. An owner that was superseded may say that
+    /// late, when it is not so any more.
     pub fn undelegated(
         &mut self,
-        fileset: FilesetId,
+        (fileset, epoch): (FilesetId, Epoch),
         object: Object,
         value: Option<u64>,
         now: Duration,
     ) {
+        if self.opened.get(&fileset).is_some_and(|newest| *newest > epoch) {
+            return;
+        }
         let span = Span { begin: now, end: now, done: Done::Reset(value) };
         self.resets.entry((fileset, object)).or_default().push(span);
     }

@@ -161,7 +161,11 @@ impl World {
                 break;
             }
         }
-        self.witness.finish(self.now, self.plan.calm)
+        self.witness.finish(self.now, self.plan.calm).map_err(|fault| {
+            let machines = self.places.values().filter_map(|place| place.machine.as_ref());
+            let waiting = machines.flat_map(Machine::waiting).collect::<String>();
+            fault + &waiting
+        })
     }
 
     /// Whether no program has anything to do.
@@ -477,8 +481,8 @@ impl World {
                     self.witness.applied(fileset, op, done, again, &holders);
                 }
             }
-            Out::Undelegated(fileset, object, value) => {
-                self.witness.undelegated(fileset, object, value, self.now);
+            Out::Undelegated(fileset, epoch, object, value) => {
+                self.witness.undelegated((fileset, epoch), object, value, self.now);
             }
             Out::Synced(fileset, op) => {
                 let state = self.stores[&fileset].states.get(&op.object);
