@@ -85,11 +85,25 @@ pub trait Channel: Send + Sync {
     /// # Errors
     /// See [`CallError`].
     fn call(&self, request: Message) -> Result<Message, CallError>;
+
+    /// As [`Channel::call`], for a request that others wait for: a report of what this node has done by itself, a lock that is released.
+    /// It has room of its own at both ends, so it gets through although all other calls wait. Carrying it out must wait for no call
+    /// of another kind.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    fn release(&self, request: Message) -> Result<Message, CallError> {
+        self.call(request)
+    }
 }
 
 impl<C: Channel + ?Sized> Channel for Arc<C> {
     fn call(&self, request: Message) -> Result<Message, CallError> {
         (**self).call(request)
+    }
+
+    fn release(&self, request: Message) -> Result<Message, CallError> {
+        (**self).release(request)
     }
 }
 

@@ -244,7 +244,7 @@ impl Adapter {
             opcode::WRITE => self.write(request, body, reply),
             opcode::FSYNC => self.fsync(request, body),
             opcode::FSYNCDIR => Ok(self.fs.sync_directory(request.ino)?),
-            opcode::SYNCFS => Ok(self.fs.sync_all()?),
+            opcode::SYNCFS => Ok(self.fs.sync_for_programs()?),
             opcode::FALLOCATE => self.fallocate(request, body),
             opcode::IOCTL => self.ioctl(request, body, reply),
             opcode::LSEEK => self.lseek(request, body, reply),

@@ -22,12 +22,18 @@ pub struct Settings {
     pub calls_max: usize,
     /// Bytes of these calls. A single call may always be sent.
     pub calls_bytes_max: usize,
-    /// Bytes of answers of one session that are kept until they are acknowledged; beyond it no further call is begun.
+    /// Calls of one session, in one direction, that others wait for ([`Channel::release`](forebay_base::Channel::release)) and that may be
+    /// unanswered at a time, beside `calls_max`; as many are carried out at a time. A further one waits.
+    pub releases_max: usize,
+    /// Bytes of answers of one session that are kept until they are acknowledged; beyond it no further call is begun
+    /// that nobody waits for.
     pub kept_bytes_max: usize,
     /// Calls of one session that are carried out at a time; the others wait in arrival order.
     pub served_per_session_max: usize,
     /// Threads that carry out calls of all sessions together, besides those that received them: one of each session at most.
     pub serving_threads_max: usize,
+    /// Threads that answer recalls of all sessions together, and as many that carry out what others wait for.
+    pub release_threads_max: usize,
     /// Connections that may be greeting at a time. Those of sessions are bounded by the number of members.
     pub greetings_max: usize,
     /// Connections of one session besides the first, for payloads of at least `bulk_bytes`.
@@ -53,10 +59,12 @@ impl Default for Settings {
             connect_timeout: Duration::from_secs(5),
             reconnect_pause_max: Duration::from_secs(1),
             calls_max: 256,
+            releases_max: 16,
             calls_bytes_max: 32 << 20,
             kept_bytes_max: 32 << 20,
             served_per_session_max: 64,
             serving_threads_max: 512,
+            release_threads_max: 128,
             greetings_max: 256,
             bulk_lanes: 2,
             bulk_bytes: 64 << 10,

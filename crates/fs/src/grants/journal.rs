@@ -9,12 +9,14 @@ use forebay_cluster::grants::reports::{self, Part, Place};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::object::LiveObject;
-use crate::remote::changes::Change;
+use crate::remote::changes::{Change, LossOf};
 
 /// Changes that wait, at most: whoever makes one more reports them first.
 pub(crate) const JOURNAL_MAX: usize = 4096;
 /// Changes of one report.
 pub(crate) const CHANGES_AT_ONCE: usize = 512;
+/// Bytes of names and targets of symlinks in one report, about: a message has room for several times as many.
+const BYTES_AT_ONCE: usize = 256 << 10;
 
 /// A file, directory or symlink that was made here.
 struct Made {
@@ -124,8 +126,9 @@ impl Journal {
     /// The next changes to report, and files among them that were closed empty, and that nobody has open by what `is_open` says: the
     /// owner does not hear of their objects.
     pub fn take(&mut self, is_open: impl Fn(Ino) -> bool) -> (Part<Change>, Vec<Ino>) {
-        let (mut taken, mut emptied) = (Vec::new(), Vec::new());
+        let (mut taken, mut emptied, mut bytes) = (Vec::new(), Vec::new(), 0);
         while taken.len() < CHANGES_AT_ONCE
+            && bytes < BYTES_AT_ONCE
             && let Some((place, mut change)) = self.changes.pop()
         {
             if let Some(ino) = change.made()
@@ -144,6 +147,7 @@ impl Journal {
                     emptied.push(ino);
                 }
             }
+            bytes += change.bytes();
             taken.push((place, change));
         }
         (self.changes.report(taken), emptied)
@@ -157,27 +161,60 @@ impl Journal {
         }
     }
 
-    /// These may have been reported or not: they are reported again, unless everything was lost meanwhile. Returns the directories in which
-    /// names are lost.
-    pub fn put_back(&mut self, part: Part<Change>) -> Vec<Ino> {
-        directories_of(&self.changes.put_back(part))
+    /// These may have been reported or not: they are reported again, unless everything was lost meanwhile. Returns what is lost.
+    pub fn put_back(&mut self, part: Part<Change>) -> Vec<LossOf> {
+        losses_of(&self.changes.put_back(part))
     }
 
-    /// Everything is lost. Returns the directories in which names were changed.
-    pub fn lose(&mut self) -> Vec<Ino> {
+    /// Everything is lost. Returns what of.
+    pub fn lose(&mut self) -> Vec<LossOf> {
         self.made.clear();
-        directories_of(&self.changes.lose())
+        losses_of(&self.changes.lose())
     }
 }
 
-fn directories_of(changes: &[Change]) -> Vec<Ino> {
-    let mut directories: Vec<Ino> = changes.iter().filter_map(Change::directory).collect();
-    directories.sort_unstable();
-    directories.dedup();
-    directories
+fn losses_of(changes: &[Change]) -> Vec<LossOf> {
+    let mut losses: Vec<LossOf> = changes.iter().filter_map(Change::loss).collect();
+    losses.sort_unstable();
+    losses.dedup();
+    losses
 }
 
 /// Whether a file was closed empty, and nobody can write it.
 fn is_empty(change: &Change) -> bool {
     matches!(change, Change::Closed { left: Some(left), .. } if left.attributes.size == 0 && !left.is_open)
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_base::Timestamp;
+
+    use super::*;
+    use crate::ops::Reported;
+    use crate::partition::Caller;
+    use crate::record::Kind;
+    use crate::remote::changes::Change;
+    use crate::remote::wire::{NewInode, encode};
+
+    #[test]
+    fn a_report_of_long_symlinks_fits_into_a_message() {
+        let mut journal = Journal::from(1);
+        for ino in 1..=u64::try_from(CHANGES_AT_ONCE).unwrap() {
+            let (kind, target) = (Kind::Symlink, vec![b't'; 4095]);
+            let new = NewInode { kind, mode: 0o777, umask: 0, rdev: 0, target };
+            let reported = Reported { ino: Ino(ino), time: Timestamp::default() };
+            let (parent, name, caller) = (Ino::ROOT, vec![b'n'; 255], Caller::default());
+            let made = Change::Made { parent, name, new, caller, reported, opened: None };
+            journal.made(Ino(ino), None, made);
+        }
+        let mut reports = 0;
+        while !journal.is_empty() {
+            let (part, _) = journal.take(|_| false);
+            let bytes = encode(&part.changes.iter().map(|(_, it)| it).collect::<Vec<_>>()).len();
+            assert!(bytes < 512 << 10, "{bytes} bytes");
+            journal.reported(&part);
+            reports += 1;
+        }
+        assert!(reports > 1);
+    }
 }

@@ -47,6 +47,17 @@ impl Namespace {
         self.shared.objects.sync_disks()
     }
 
+    /// As [`Namespace::sync_all`], for programs: they are told once if anything is lost that this node has changed of filesets of other
+    /// nodes.
+    ///
+    /// # Errors
+    /// As [`Namespace::sync_all`], and [`FsError::Stale`](crate::FsError::Stale) for what is lost.
+    pub fn sync_for_programs(&self) -> Result<()> {
+        self.sync_all()?;
+        let lost = self.cluster.as_ref().is_some_and(|membership| membership.tell_of_any_loss());
+        if lost { Err(crate::error::FsError::Stale) } else { Ok(()) }
+    }
+
     /// Tells the owners of filesets what this node has done by itself in directories that are delegated to it.
     ///
     /// # Errors

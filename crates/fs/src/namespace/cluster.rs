@@ -185,6 +185,12 @@ impl Membership {
         Arc::clone(self.open_files.lock().entry(fileset).or_default())
     }
 
+    /// Whether something is lost that this node has changed of a fileset of another one, and nobody was told who synced all.
+    pub(super) fn tell_of_any_loss(&self) -> bool {
+        let all: Vec<Arc<OpenFiles>> = self.open_files.lock().values().map(Arc::clone).collect();
+        all.iter().fold(false, |any, open_files| open_files.unsynced().tell_of_any() || any)
+    }
+
     pub(super) fn filesets_with_open_files(&self) -> Vec<FilesetId> {
         let all = self.open_files.lock();
         all.iter().filter(|(_, open)| !open.is_empty()).map(|(fileset, _)| *fileset).collect()

@@ -24,6 +24,12 @@ impl Namespace {
         if open_files.unsynced().tell(directory) { Err(FsError::Stale) } else { Ok(()) }
     }
 
+    pub(super) fn tell_of_lost_attributes(&self, ino: Ino) -> Result<()> {
+        let Some(membership) = &self.cluster else { return Ok(()) };
+        let open_files = membership.open_files(ino.fileset());
+        if open_files.unsynced().tell_of_attributes(ino) { Err(FsError::Stale) } else { Ok(()) }
+    }
+
     /// A handle has ended whose file this node reads and writes on a disk of its own, although another node owned it.
     /// Returns how it has left its object, for [`Namespace::close_left`].
     pub fn let_go_of(&self, ino: Ino) -> Option<SeenObject> {

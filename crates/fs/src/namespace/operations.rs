@@ -534,10 +534,17 @@ impl Namespace {
     /// Makes a file's bytes, attributes and name durable, if its fileset is strict.
     ///
     /// # Errors
-    /// [`FsError::Io`], [`FsError::NoSpace`]: nothing is promised then.
+    /// [`FsError::Io`], [`FsError::NoSpace`]: nothing is promised then. [`FsError::Stale`] once if attributes that were set by this
+    /// node may be lost, with a former owner or because they could not be reported in time.
     pub fn sync_file(&self, ino: Ino, what: Sync) -> Result<()> {
+        let tell = || match what {
+            Sync::All => self.tell_of_lost_attributes(ino),
+            Sync::Data => Ok(()),
+        };
+        tell()?;
         self.sync_shared_object(ino, what)?;
-        self.at_bytes(ino, |owner| owner.sync_file(ino, what))
+        self.at_bytes(ino, |owner| owner.sync_file(ino, what))?;
+        tell()
     }
 
     /// Makes a directory's entries durable, if its fileset is strict.

@@ -38,7 +38,24 @@ pub(crate) enum Change {
     Closed { ino: Ino, access: Access, left: Option<SeenObject> },
 }
 
+/// What is lost with a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LossOf {
+    /// Names in this directory.
+    Names(Ino),
+    /// Attributes that were set of this inode.
+    Attributes(Ino),
+}
+
 impl Change {
+    /// What is lost with it. A close is not: the owner closes what a node had open.
+    pub fn loss(&self) -> Option<LossOf> {
+        match self {
+            Change::Set { ino, .. } => Some(LossOf::Attributes(*ino)),
+            other => other.directory().map(LossOf::Names),
+        }
+    }
+
     /// The directory in which it has changed a name, or the inode.
     pub fn target(&self) -> Ino {
         self.directory().unwrap_or_else(|| self.inode())
@@ -66,6 +83,16 @@ impl Change {
             Change::Renamed { known, directory, .. } => {
                 known.first().copied().unwrap_or(*directory)
             }
+        }
+    }
+
+    /// Bytes of names and targets in it: what it takes in a report, but for little.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Change::Made { name, new, .. } => name.len() + new.target.len(),
+            Change::Removed { name, .. } | Change::DirectoryRemoved { name, .. } => name.len(),
+            Change::Renamed { old, new, .. } => old.len() + new.len(),
+            Change::Set { .. } | Change::Closed { .. } => 0,
         }
     }
 

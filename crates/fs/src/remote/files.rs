@@ -202,7 +202,7 @@ impl RemoteOwner {
         }
         let _one_at_a_time = self.registering.lock();
         while let Some(access) = self.open_files.granted(ino) {
-            let request = Request::Open { ino, access, caller: Caller::default() };
+            let request = Request::Register { ino, access };
             let mut is_open = true;
             let answer = self.ask_and_note(request, |answer| {
                 if let Ok(Answer::Opened { .. }) = answer {

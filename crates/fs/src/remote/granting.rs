@@ -169,6 +169,11 @@ impl Work<'_> {
     }
 
     pub(super) fn look_at(&mut self, ino: Ino) -> Result<Answer> {
+        if let Some(partition) = self.partition(ino)
+            && let Some(granting) = partition.granting()
+        {
+            granting.take_directory_back(self.client, ino);
+        }
         self.grant_attributes(ino);
         let found = self.tell_at(ino, |owner| owner.look_at(ino))?;
         self.keep_if_it_stays(ino, matches!(found, Answer::Attributes(found) if found.cacheable));

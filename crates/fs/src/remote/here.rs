@@ -12,7 +12,7 @@ use forebay_base::Ino;
 use parking_lot::{Condvar, Mutex};
 
 use super::RemoteOwner;
-use super::changes::ChangeAnswer;
+use super::changes::{ChangeAnswer, LossOf};
 use super::files::await_end;
 use super::owner::{accepted, not_kept};
 use super::wire::{Answer, Request};
@@ -163,7 +163,10 @@ impl RemoteOwner {
         if !self.kept.has_delegations() {
             return None;
         }
-        self.kept.set_here(ino, set, || self.seen(ino)).map(not_kept)
+        self.open_files.unsynced().note_set(ino);
+        let set = self.kept.set_here(ino, set, || self.seen(ino))?;
+        self.open_files.unsynced().note_set(ino);
+        Some(not_kept(set))
     }
 
     /// Tells the owner what this node has done by itself. One report is under way at a time.
@@ -223,27 +226,34 @@ impl RemoteOwner {
                 "a change that this node made by itself in a directory is lost"
             );
         }
-        let directories: Vec<Ino> = lost.into_iter().filter_map(|one| one.directory).collect();
-        if !directories.is_empty() {
-            self.kept.lose_directories(&directories);
-            self.open_files.unsynced().lose(directories);
+        let (names, attributes) = apart(lost.into_iter().filter_map(|one| one.of));
+        if !names.is_empty() {
+            self.kept.lose_directories(&names);
+            self.open_files.unsynced().lose(names);
         }
+        self.open_files.unsynced().lose_attributes(attributes);
     }
 
     /// What was delegated may have been void, with changes that were not reported.
     pub(super) fn note_broken(&self) {
         let lost = self.kept.take_lost();
-        for directory in lost.values() {
+        for (of, at) in &lost {
+            let what = match of {
+                LossOf::Names(_) => "changes that this node made by itself in a directory",
+                LossOf::Attributes(_) => "attributes that this node set by itself",
+            };
             tracing::error!(
                 fileset = %self.fileset,
                 owner = %self.node(),
-                %directory,
-                "changes that this node made by itself in a directory are lost: it could not report them in time"
+                %at,
+                "{what} are lost: it could not report them in time"
             );
         }
-        if !lost.is_empty() {
-            self.open_files.unsynced().lose(lost.into_keys());
+        let (names, attributes) = apart(lost.into_keys());
+        if !names.is_empty() {
+            self.open_files.unsynced().lose(names);
         }
+        self.open_files.unsynced().lose_attributes(attributes);
     }
 
     fn take_ino(&self) -> Option<Ino> {
@@ -251,6 +261,18 @@ impl RemoteOwner {
         self.fill(&mut numbers)?;
         numbers.take_ino()
     }
+}
+
+/// Directories in which names are lost, and inodes whose attributes are.
+fn apart(lost: impl Iterator<Item = LossOf>) -> (Vec<Ino>, Vec<Ino>) {
+    let (mut names, mut attributes) = (Vec::new(), Vec::new());
+    for of in lost {
+        match of {
+            LossOf::Names(directory) => names.push(directory),
+            LossOf::Attributes(ino) => attributes.push(ino),
+        }
+    }
+    (names, attributes)
 }
 
 /// How an object is that was just made here.

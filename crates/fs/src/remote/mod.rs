@@ -62,6 +62,7 @@ mod opening;
 mod owner;
 mod request;
 mod service;
+mod setting;
 #[cfg(test)]
 mod tests;
 mod unsynced;

@@ -21,13 +21,13 @@ use super::wire::{
     encode,
 };
 use super::{NearFiles, OpenFiles};
-use crate::attributes::{Attributes, KeepName, SetAttributes};
+use crate::attributes::{Attributes, KeepName};
 use crate::census::FilesetCensus;
 use crate::error::{FsError, Result};
 use crate::grants::{Granted, Item, Kept, Learned, NameChange, OwnChange, Touched};
 use crate::locks::{Ticket, Waited};
 use crate::object::SeenObject;
-use crate::ops::{New, Replace, SetXattr, Statistics};
+use crate::ops::{New, Replace, Statistics};
 use crate::partition::Caller;
 use crate::record::Usage;
 
@@ -244,28 +244,33 @@ impl RemoteOwner {
         }
         let epoch = Epoch(self.epoch.load(Ordering::Acquire));
         let (repeatable, unsent) = (request.is_repeatable(), request.is_repeatable_unsent());
+        let is_release = request.is_release();
         let head = encode(&Head { epoch, forgotten, seen, request });
         let _waits = in_flight::waits_for(|| WaitsFor::Node(self.node));
-        let answered =
-            self.channel.call(Message { head, payload }).map_err(|error| match error {
-                // Whoever owns the fileset next, or the same node when it is back, answers it as well.
-                CallError::Unreachable(_) if repeatable => FsError::Moved,
-                // It was not carried out.
-                CallError::Unsent(_) if unsent => FsError::Moved,
-                CallError::Unreachable(why) | CallError::Unsent(why) => FsError::Io(format!(
-                    "node {}, which owns fileset {}, cannot be reached: {why}",
-                    self.node, self.fileset
-                )),
-                CallError::Evicted(_) => {
-                    self.open_files.lose();
-                    self.kept.lose();
-                    FsError::Stale
-                }
-                CallError::Refused(why) => FsError::Io(format!(
-                    "node {} does not understand a request: {why}; does it run a different version?",
-                    self.node
-                )),
-            })?;
+        let message = Message { head, payload };
+        let answered = match is_release {
+            true => self.channel.release(message),
+            false => self.channel.call(message),
+        };
+        let answered = answered.map_err(|error| match error {
+            // Whoever owns the fileset next, or the same node when it is back, answers it as well.
+            CallError::Unreachable(_) if repeatable => FsError::Moved,
+            // It was not carried out.
+            CallError::Unsent(_) if unsent => FsError::Moved,
+            CallError::Unreachable(why) | CallError::Unsent(why) => FsError::Io(format!(
+                "node {}, which owns fileset {}, cannot be reached: {why}",
+                self.node, self.fileset
+            )),
+            CallError::Evicted(_) => {
+                self.open_files.lose();
+                self.kept.lose();
+                FsError::Stale
+            }
+            CallError::Refused(why) => FsError::Io(format!(
+                "node {} does not understand a request: {why}; does it run a different version?",
+                self.node
+            )),
+        })?;
         let reply = decode::<Reply>(&answered.head).map_err(|why| {
             FsError::Io(format!("node {} sent an answer that cannot be read: {why}", self.node))
         })?;
@@ -311,7 +316,7 @@ impl RemoteOwner {
         self.near.look_at(ino, self.open_files.lineage())
     }
 
-    fn ask_attributes(&self, request: Request) -> Result<Attributes> {
+    pub(super) fn ask_attributes(&self, request: Request) -> Result<Attributes> {
         match self.ask(request)? {
             Answer::Attributes(attributes) => Ok(not_kept(attributes)),
             other => senseless(&other),
@@ -517,36 +522,6 @@ impl RemoteOwner {
 
     pub(crate) fn check_leaves(&self, parent: Ino, name: &[u8]) -> Result<()> {
         self.do_it(Request::CheckLeaves { parent, name: name.to_vec() })
-    }
-
-    // --- attributes ---
-
-    pub(crate) fn set_attributes(&self, ino: Ino, set: SetAttributes) -> Result<Attributes> {
-        if let Some(attributes) = self.set_here(ino, &set) {
-            return Ok(attributes);
-        }
-        let _own = self.changing(&Touched::inode(ino))?;
-        let seen = self.seen(ino);
-        self.ask_attributes(Request::SetAttributes { ino, set, seen })
-    }
-
-    pub(crate) fn kill_set_id(&self, ino: Ino) -> Result<()> {
-        let _own = self.changing(&Touched::inode(ino))?;
-        self.do_it(Request::KillSetId { ino })
-    }
-
-    pub(crate) fn set_xattr(&self, ino: Ino, set: SetXattr<'_>) -> Result<()> {
-        // Of a directory it may be what new files inherit.
-        self.kept.end_delegation(ino);
-        let _own = self.changing(&Touched::inode(ino))?;
-        let SetXattr { name, value, mode, kill_set_gid } = set;
-        let (name, value) = (name.to_vec(), value.to_vec());
-        self.do_it(Request::SetXattr { ino, name, value, mode, kill_set_gid })
-    }
-
-    pub(crate) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        let _own = self.changing(&Touched::inode(ino))?;
-        self.do_it(Request::RemoveXattr { ino, name: name.to_vec() })
     }
 
     // --- open files (see also `files.rs`) ---

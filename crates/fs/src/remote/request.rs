@@ -22,7 +22,7 @@ impl Request {
             Request::SetAttributes { .. } | Request::KillSetId { .. } => &"setattr",
             Request::Xattr { .. } | Request::ListXattrs { .. } => &"getxattr",
             Request::SetXattr { .. } | Request::RemoveXattr { .. } => &"setxattr",
-            Request::Open { .. } | Request::Reopen { .. } => &"open",
+            Request::Open { .. } | Request::Register { .. } | Request::Reopen { .. } => &"open",
             Request::Close { .. } => &"release",
             Request::Read { .. } => &"read",
             Request::Write { .. } => &"write",
@@ -47,12 +47,26 @@ impl Request {
         }
     }
 
+    /// Whether others may wait for it: for a recall, whose answer comes after it, or for a lock. Carrying it out waits for no other
+    /// node's request.
+    pub fn is_release(&self) -> bool {
+        match self {
+            Request::Journal { .. }
+            | Request::Register { .. }
+            | Request::CancelLock { .. }
+            | Request::ReleaseLocks { .. } => true,
+            Request::Lock(asked) => asked.kind.is_none(),
+            _ => false,
+        }
+    }
+
     /// Whether it can be repeated at the next owner although it may have been carried out: it changes nothing, or nothing that
     /// outlives the owner, or the session in which it was sent.
     pub fn is_repeatable(&self) -> bool {
         match self {
             Request::Open { access, .. } => !access.truncate,
-            Request::CreateUnnamed { .. }
+            Request::Register { .. }
+            | Request::CreateUnnamed { .. }
             | Request::Reopen { .. }
             | Request::Lock(_)
             | Request::TestLock(_) => true,
@@ -91,6 +105,7 @@ impl Request {
             | Request::SetXattr { ino, .. }
             | Request::RemoveXattr { ino, .. }
             | Request::Open { ino, .. }
+            | Request::Register { ino, .. }
             | Request::Close { ino, .. }
             | Request::Read { ino, .. }
             | Request::Write { ino, .. }

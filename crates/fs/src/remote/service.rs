@@ -309,6 +309,7 @@ impl Work<'_> {
             | Request::SetXattr { .. }
             | Request::RemoveXattr { .. } => self.attributes(request),
             Request::Open { .. }
+            | Request::Register { .. }
             | Request::Close { .. }
             | Request::Reopen { .. }
             | Request::Read { .. }
@@ -500,6 +501,11 @@ impl Work<'_> {
     fn files(&mut self, request: Request) -> Result<Answer> {
         match request {
             Request::Open { ino, access, caller } => self.open(ino, access, caller),
+            // It waits for nobody: one who writes has recalled what others were granted.
+            Request::Register { access, .. } if access.write || access.truncate => {
+                Err(FsError::Invalid)
+            }
+            Request::Register { ino, access } => self.open(ino, access, Caller::default()),
             Request::Close { ino, access, left } => self.close(ino, access, left),
             Request::Reopen { fileset, crash, files } => {
                 self.epoch = self.fs.own_epoch(fileset)?;

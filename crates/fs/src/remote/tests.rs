@@ -109,6 +109,7 @@ fn requests() -> Vec<Request> {
         },
         Request::RemoveXattr { ino: INO, name: name() },
         Request::Open { ino: INO, access: ACCESS, caller: CALLER },
+        Request::Register { ino: INO, access: ACCESS },
         Request::Close { ino: INO, access: ACCESS, left: Some(seen()) },
         Request::Reopen {
             fileset,

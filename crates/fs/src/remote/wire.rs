@@ -177,6 +177,11 @@ pub(crate) enum Request {
         access: Access,
         caller: Caller,
     },
+    /// It has a file open by a grant, for reading.
+    Register {
+        ino: Ino,
+        access: Access,
+    },
     /// `left` is how the object of a file was left that the asking node has written on a disk of its own.
     Close {
         ino: Ino,
@@ -353,6 +358,7 @@ impl Request {
             | Request::SetXattr { .. }
             | Request::RemoveXattr { .. }
             | Request::Open { .. }
+            | Request::Register { .. }
             | Request::Close { .. }
             | Request::Reopen { .. }
             | Request::Write { .. }

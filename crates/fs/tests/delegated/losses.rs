@@ -1,11 +1,11 @@
 //! What is lost of what a node has done by itself: with the node, with its delegations, with the owner.
 
-use forebay_base::ClientId;
+use forebay_base::{ClientId, Ino};
 use forebay_disk::Sync;
-use forebay_fs::SetAttributes;
+use forebay_fs::{FsError, SetAttributes};
 
 use crate::site::{Site, own_directory, put, size};
-use crate::support::{self, READ_WRITE, ROOT, Shorthand as _};
+use crate::support::{self, READ_WRITE, ROOT, Shorthand as _, User};
 use crate::{DATA, ONE, THREE, TWO};
 
 #[test]
@@ -96,13 +96,67 @@ fn attributes_that_were_set_by_a_node_that_does_not_answer_are_as_before() {
     let (one, two, _three) = site.three();
     let own = own_directory(&two, "own");
     let file = put(&two, own, "file", b"file");
-    two.fs.report_all().unwrap();
-    let set = SetAttributes { mode: Some(0o400), ..SetAttributes::default() };
+    let other = put(&two, own, "other", b"other");
+    two.fs.sync_directory(own).unwrap();
+    let set = mode(0o400);
     let (calls, set) = site.calls(|| two.fs.set_attributes(file, set).unwrap());
     assert_eq!((calls, set.mode), (0, 0o400));
+    two.fs.set_attributes(own, mode(0o700)).unwrap();
     site.nodes.kill(TWO);
     let found = one.fs.find(one.fs.fileset("data"), "own").unwrap();
     assert_eq!(one.fs.lookup(found, b"file").unwrap().mode, 0o644);
     site.nodes.thaw(TWO);
     assert_eq!(two.fs.getattr(file).unwrap().mode, 0o644);
+    sync_fails_once(&two, file);
+    assert!(two.fs.sync_directory(own).is_err(), "its mode is lost");
+    two.fs.sync_directory(own).unwrap();
+    sync(&two, other).unwrap();
+    assert!(two.fs.sync_for_programs().is_err());
+    two.fs.sync_for_programs().unwrap();
+}
+
+#[test]
+fn attributes_that_went_with_an_owner_fail_the_sync_of_a_file_that_is_opened_later() {
+    let site = Site::new();
+    let (one, two, three) = site.three();
+    site.hand_over(&[&one, &two, &three], 10);
+    let own = own_directory(&two, "own");
+    let [durable, reported, kept] = ["durable", "reported", "kept"].map(|name| {
+        let ino = put(&two, own, name, name.as_bytes());
+        two.fs.sync_directory(own).unwrap();
+        ino
+    });
+    two.fs.set_attributes(durable, mode(0o400)).unwrap();
+    sync(&two, durable).unwrap();
+    two.fs.set_attributes(reported, mode(0o400)).unwrap();
+    two.fs.report_all().unwrap();
+    two.fs.set_attributes(kept, mode(0o400)).unwrap();
+    site.nodes.kill(THREE);
+    site.nodes.give(DATA, ONE, 11);
+    for user in [&two, &one] {
+        user.fs.owner_changed(DATA).unwrap();
+    }
+    assert_eq!(two.fs.lookup(own, b"durable").unwrap().mode, 0o400);
+    sync(&two, durable).unwrap();
+    for (name, ino) in [("reported", reported), ("kept", kept)] {
+        assert_eq!(two.fs.lookup(own, name.as_bytes()).unwrap().mode, 0o644, "{name}");
+        sync_fails_once(&two, ino);
+    }
+}
+
+fn mode(mode: u16) -> SetAttributes {
+    SetAttributes { mode: Some(mode), ..SetAttributes::default() }
+}
+
+/// Opens a file, syncs and closes it.
+fn sync(user: &User, ino: Ino) -> Result<(), FsError> {
+    let handle = user.open(ino, READ_WRITE);
+    let synced = user.fs.sync_file(ino, Sync::All);
+    handle.close();
+    synced
+}
+
+fn sync_fails_once(user: &User, ino: Ino) {
+    assert!(matches!(sync(user, ino), Err(FsError::Stale)), "attributes are lost");
+    sync(user, ino).unwrap();
 }

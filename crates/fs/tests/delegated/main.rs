@@ -12,10 +12,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay_base::{FilesetId, NodeId};
+use forebay_fs::locks::{Kind, Range, Sort};
 use forebay_fs::quota::{LimitChange, QuotaChange, Subject};
-use forebay_fs::{FsError, Replace, SetMode, SetXattr};
+use forebay_fs::{FsError, LockRequest, Replace, SetAttributes, SetMode, SetXattr};
 use site::{Site, own_directory, put, size};
-use support::{READ_WRITE, ROOT, Shorthand as _, WRITE, Weather, directory};
+use support::{READ, READ_WRITE, ROOT, Shorthand as _, WRITE, Weather, directory};
 
 pub(crate) const ONE: NodeId = NodeId(1);
 pub(crate) const TWO: NodeId = NodeId(2);
@@ -112,6 +113,38 @@ fn whatever_else_a_node_asks_comes_after_what_it_did_by_itself() {
     assert_eq!(names, ["first", "new", "old"]);
     assert_eq!(size(&three.fs, found, "old"), Some(7));
     assert_eq!(size(&three.fs, three.fs.fileset("data"), "link"), Some(6));
+}
+
+#[test]
+fn what_others_wait_for_gets_through_where_no_other_request_does() {
+    let site = Site::new();
+    let (_one, two, three) = site.three();
+    let own = own_directory(&two, "own");
+    let data = two.fs.fileset("data");
+    // One is open by what the owner has granted, the other one is locked.
+    let [granted, locked] = ["granted", "locked"].map(|name| put(&two, data, name, b"bytes"));
+    let handles = [&two, &three].map(|user| user.open(locked, READ_WRITE));
+    let range = Range { start: 0, end: 9 };
+    let lock = LockRequest { ino: locked, sort: Sort::Fcntl, owner: 1, pid: 77, range };
+    two.fs.lock(lock, Kind::Write, None).unwrap();
+    assert!(matches!(three.fs.lock(lock, Kind::Write, None), Err(FsError::Locked)));
+    assert_eq!(three.fs.find(data, "granted"), Some(granted));
+    two.fs.find(data, "granted").unwrap();
+    let (calls, open) = site.calls(|| two.open(granted, READ));
+    assert_eq!(calls, 0);
+    put(&two, own, "unreported", b"bytes");
+    *site.nodes.busy.lock() = Some(TWO);
+    let found = three.fs.find(data, "own").unwrap();
+    assert_eq!(size(&three.fs, found, "unreported"), Some(5));
+    two.fs.unlock(lock).unwrap();
+    three.fs.lock(lock, Kind::Write, None).unwrap();
+    three
+        .fs
+        .set_attributes(granted, SetAttributes { mode: Some(0o600), ..SetAttributes::default() })
+        .unwrap();
+    *site.nodes.busy.lock() = None;
+    open.close();
+    handles.into_iter().for_each(|handle| handle.close());
 }
 
 #[test]

@@ -77,6 +77,8 @@ pub struct Nodes {
     pub recalls: AtomicU64,
     /// Requests of this node are told to have failed, and are carried out later.
     pub late: Mutex<Option<NodeId>>,
+    /// This node has no place for a request left, but for those that others wait for.
+    pub busy: Mutex<Option<NodeId>>,
     delayed: Mutex<Vec<(Loop, Message)>>,
 }
 
@@ -364,6 +366,13 @@ impl Loop {
 
 impl Channel for Loop {
     fn call(&self, request: Message) -> Result<Message, CallError> {
+        if !self.disks && *self.nodes.busy.lock() == Some(self.from.node) {
+            return Err(CallError::Unsent("there is no place for it (test)".to_owned()));
+        }
+        self.release(request)
+    }
+
+    fn release(&self, request: Message) -> Result<Message, CallError> {
         self.nodes.calls.fetch_add(1, Ordering::Relaxed);
         self.nodes.disk_calls.fetch_add(u64::from(self.disks), Ordering::Relaxed);
         let Weather { lost, delay_us } = *self.nodes.weather.lock();

@@ -9,11 +9,12 @@
 //! other's clock showed at least `clock`, gives up at `proven` + `session_grace` and so allows its calls until
 //! `clock` + `session_grace`. A receiver that was frozen, or bytes that lay in the network, find the call too late.
 
+mod class;
 mod ear;
 mod serving;
 mod slot;
+mod state;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,11 +22,12 @@ use forebay_base::channel::{CallError, Message, Service, ServiceId};
 use forebay_base::{ClientId, Clock};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+pub use self::class::{ByClass, Class};
 pub use self::ear::Ear;
 use self::slot::Slot;
+use self::state::{Pending, Proof, State};
 use super::crew::Crew;
 use super::frame::{Body, Frame, Header, Kind, Outgoing};
-use super::ledger::Ledger;
 use super::wire::Wire;
 use crate::settings::Settings;
 
@@ -43,7 +45,7 @@ pub struct Common {
     /// What answers calls, by number.
     pub services: [Option<Arc<dyn Service>>; 4],
     /// The threads that carry calls out.
-    pub crew: Arc<Crew>,
+    pub crews: ByClass<Arc<Crew>>,
 }
 
 impl Common {
@@ -84,57 +86,6 @@ impl Over {
             Over::Unreachable(reason) | Over::Evicted(reason) | Over::Refused(reason) => reason,
         }
     }
-}
-
-/// A call without an answer.
-struct Pending {
-    service: u8,
-    body: Arc<Body>,
-    slot: Arc<Slot>,
-    was_sent: bool,
-}
-
-/// A call that waits to be begun.
-struct Queued {
-    operation: u64,
-    service: u8,
-    body: Body,
-    not_after: u64,
-}
-
-/// When the other end was last known to be alive.
-struct Proof {
-    /// This end's time of the question.
-    proven: Instant,
-    /// The other end's clock when it answered, less the time that the answer may have taken.
-    clock: u64,
-}
-
-struct State {
-    over: Option<Over>,
-    /// The reason for which no further call is taken, while those that were sent may still be answered.
-    closing: Option<String>,
-    lanes: Vec<Option<Arc<Wire>>>,
-    heard: Instant,
-    proof: Proof,
-    pings: Vec<Option<(u64, Instant)>>,
-    pinged: Vec<Instant>,
-    lane_heard: Vec<Instant>,
-    ping_number: u64,
-    next_operation: u64,
-    pending: BTreeMap<u64, Pending>,
-    pending_bytes: usize,
-    received: Vec<u64>,
-    ledger: Ledger,
-    queue: VecDeque<Queued>,
-    queue_bytes: usize,
-    /// Pieces of work that the crew was offered and has not begun.
-    offered: usize,
-    running: usize,
-    wants_bulk: bool,
-    round_trip: Duration,
-    calls: u64,
-    served: u64,
 }
 
 /// What `status` shows of a session.
@@ -202,30 +153,7 @@ impl End {
             grace,
             changed: Condvar::new(),
             room: Condvar::new(),
-            state: Mutex::new(State {
-                over: None,
-                closing: None,
-                lanes: vec![None; lanes],
-                heard: now,
-                proof: Proof { proven, clock },
-                pings: vec![None; lanes],
-                pinged: vec![now; lanes],
-                lane_heard: vec![now; lanes],
-                ping_number: 0,
-                next_operation: 1,
-                pending: BTreeMap::new(),
-                pending_bytes: 0,
-                received: Vec::new(),
-                ledger: Ledger::default(),
-                queue: VecDeque::new(),
-                queue_bytes: 0,
-                offered: 0,
-                running: 0,
-                wants_bulk: false,
-                round_trip: Duration::ZERO,
-                calls: 0,
-                served: 0,
-            }),
+            state: Mutex::new(State::new(lanes, now, Proof { proven, clock })),
         })
     }
 
@@ -267,9 +195,9 @@ impl End {
         Figures {
             connections: state.lanes.iter().flatten().count(),
             waiting_calls: state.pending.len(),
-            served_now: state.running + state.queue.len(),
-            calls: state.calls,
-            served: state.served,
+            served_now: state.running() + state.queued(),
+            calls: state.calls_made,
+            served: state.calls_served,
             kept_bytes: state.ledger.kept_bytes(),
             round_trip_us: u64::try_from(state.round_trip.as_micros()).unwrap_or(u64::MAX),
             silent_ms: millis(self.now().saturating_duration_since(state.heard)),
@@ -277,7 +205,12 @@ impl End {
     }
 
     /// Sends a request and waits for its answer. Meanwhile the caller may read the connection for everybody.
-    pub fn call(self: &Arc<Self>, service: u8, message: Message) -> Result<Message, CallError> {
+    pub fn call(
+        self: &Arc<Self>,
+        service: u8,
+        class: Class,
+        message: Message,
+    ) -> Result<Message, CallError> {
         let body = Body { head: message.head, payload: message.payload };
         if !body.fits() {
             let bytes = body.bytes();
@@ -285,14 +218,9 @@ impl End {
         }
         let slot = Arc::new(Slot::default());
         let letters = {
-            let mut state = self.enter(&body)?;
-            let operation = state.next_operation;
-            state.next_operation += 1;
-            state.pending_bytes += body.bytes();
-            state.calls += 1;
-            let pending =
-                Pending { service, body: Arc::new(body), slot: Arc::clone(&slot), was_sent: false };
-            state.pending.insert(operation, pending);
+            let mut state = self.enter(class, body.bytes())?;
+            let (body, slot) = (Arc::new(body), Arc::clone(&slot));
+            let operation = state.add(Pending { service, class, body, slot, was_sent: false });
             self.dispatch(&mut state, &[operation])
         };
         // A small answer comes over the connection that small calls go over.
@@ -304,9 +232,8 @@ impl End {
         slot.wait()
     }
 
-    /// Waits for room in the window.
-    fn enter(&self, body: &Body) -> Result<MutexGuard<'_, State>, CallError> {
-        let settings = &self.common.settings;
+    /// Waits for room in the window of a class.
+    fn enter(&self, class: Class, bytes: usize) -> Result<MutexGuard<'_, State>, CallError> {
         let mut state = self.state.lock();
         loop {
             if let Some(over) = &state.over {
@@ -315,9 +242,7 @@ impl End {
             if let Some(reason) = &state.closing {
                 return Err(CallError::Unsent(reason.clone()));
             }
-            let fits = state.pending.len() < settings.calls_max
-                && state.pending_bytes + body.bytes() <= settings.calls_bytes_max;
-            if fits || state.pending.is_empty() {
+            if state.has_room(class, bytes, &self.common.settings) {
                 return Ok(state);
             }
             self.room.wait(&mut state);
@@ -363,11 +288,12 @@ impl End {
         for &operation in calls {
             let Some(pending) = state.pending.get(&operation) else { continue };
             let (service, body) = (pending.service, Arc::clone(&pending.body));
+            let kind = pending.class.kind();
             let Some(wire) = self.lane_for(state, body.payload.len(), operation) else { continue };
             if let Some(pending) = state.pending.get_mut(&operation) {
                 pending.was_sent = true;
             }
-            let header = Header { service, not_after, ..self.header(Kind::Request, operation) };
+            let header = Header { service, not_after, ..self.header(kind, operation) };
             let mut frames = self.acknowledgement(state).into_iter().collect::<Vec<Outgoing>>();
             frames.push(Outgoing { header, body });
             letters.push((wire, frames));
@@ -454,16 +380,7 @@ impl End {
         let failed = {
             let mut state = self.state.lock();
             state.closing = Some(reason.to_owned());
-            let unsent: Vec<u64> = state
-                .pending
-                .iter()
-                .filter(|(_, call)| !call.was_sent)
-                .map(|(&op, _)| op)
-                .collect();
-            let take = |operation| state.pending.remove(&operation);
-            let failed: Vec<Pending> = unsent.into_iter().filter_map(take).collect();
-            state.pending_bytes -= failed.iter().map(|call| call.body.bytes()).sum::<usize>();
-            failed
+            state.take_if(|call| !call.was_sent)
         };
         self.notify_all();
         for call in failed {
@@ -473,15 +390,7 @@ impl End {
 
     /// Fails the calls to a service that carries none of them out any more, whatever becomes of the other end.
     pub fn give_up(&self, service: ServiceId, reason: &str) {
-        let failed: Vec<Pending> = {
-            let mut state = self.state.lock();
-            let calls = std::mem::take(&mut state.pending).into_iter();
-            let (failed, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
-                calls.partition(|(_, call)| call.service == service as u8);
-            state.pending = kept;
-            state.pending_bytes -= failed.values().map(|call| call.body.bytes()).sum::<usize>();
-            failed.into_values().collect()
-        };
+        let failed = self.state.lock().take_if(|call| call.service == service as u8);
         self.notify_all();
         for call in failed {
             call.slot.fill(Err(CallError::Unreachable(reason.to_owned())));
@@ -503,11 +412,12 @@ impl End {
                 return false;
             }
             state.over = Some(over.clone());
-            state.queue.clear();
-            state.queue_bytes = 0;
-            state.pending_bytes = 0;
+            for served in state.served.iter_mut() {
+                served.queue.clear();
+                served.queue_bytes = 0;
+            }
             let wires: Vec<Arc<Wire>> = state.lanes.iter_mut().filter_map(Option::take).collect();
-            (std::mem::take(&mut state.pending), wires)
+            (state.take_if(|_| true), wires)
         };
         self.notify_all();
         for wire in &wires {
@@ -516,7 +426,7 @@ impl End {
             }
             wire.close();
         }
-        for call in pending.into_values() {
+        for call in pending {
             // What was sent may have been carried out.
             let error = match over {
                 Over::Evicted(reason) if call.was_sent => CallError::Unreachable(reason.clone()),
@@ -531,8 +441,8 @@ impl End {
     /// Waits until no call of the other end is being carried out. Whether one was.
     pub fn wait_until_idle(&self) -> bool {
         let mut state = self.state.lock();
-        let was_running = state.running > 0;
-        while state.running > 0 {
+        let was_running = state.running() > 0;
+        while state.running() > 0 {
             self.room.wait(&mut state);
         }
         was_running
@@ -542,10 +452,7 @@ impl End {
         let operation = frame.header.operation;
         let (call, letters) = {
             let mut state = self.state.lock();
-            let call = state.pending.remove(&operation);
-            if let Some(call) = &call {
-                state.pending_bytes -= call.body.bytes();
-            }
+            let call = state.take(operation);
             // An answer that comes twice is acknowledged twice: the other end keeps it until then.
             state.received.push(operation);
             let mut letters = Letters::new();

@@ -35,6 +35,8 @@ pub enum Kind {
     /// The answers of all operations below this frame's have arrived, but for those that the head lists: sent when a connection
     /// was lost, and acknowledgements perhaps with it.
     Waiting = 9,
+    /// A call of a service that others wait for: it has room of its own.
+    Release = 10,
 }
 
 impl Kind {
@@ -49,6 +51,7 @@ impl Kind {
             7 => Kind::Pong,
             8 => Kind::Over,
             9 => Kind::Waiting,
+            10 => Kind::Release,
             _ => return None,
         })
     }

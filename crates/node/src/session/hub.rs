@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::crew::Crew;
 use super::dial::Timed;
-use super::end::{Common, Ear, End, Figures, Over, millis};
+use super::end::{ByClass, Class, Common, Ear, End, Figures, Over, millis};
 use super::greeting::{self, GreetingError, Hello, Refusal, RefusalKind, Welcome};
 use super::peer::{Peer, Used};
 use super::tls::Credentials;
@@ -427,10 +427,10 @@ impl Hub {
         for (id, service) in start.services {
             services[id as usize] = Some(service);
         }
-        let crew = Crew::new(start.settings.serving_threads_max);
+        let crews = ByClass::new(|class| Crew::new(class.threads_max(&start.settings)));
         let origin = start.clock.instant();
         let common =
-            Common { settings: start.settings, clock: start.clock, origin, services, crew };
+            Common { settings: start.settings, clock: start.clock, origin, services, crews };
         let shared = Arc::new(Shared {
             cluster: start.cluster,
             me: start.me,
@@ -599,7 +599,11 @@ struct PeerChannel {
 
 impl Channel for PeerChannel {
     fn call(&self, request: Message) -> Result<Message, CallError> {
-        self.peer.call(&self.used, self.service as u8, request)
+        self.peer.call(&self.used, self.service, Class::of_call(self.service as u8), request)
+    }
+
+    fn release(&self, request: Message) -> Result<Message, CallError> {
+        self.peer.call(&self.used, self.service, Class::Release, request)
     }
 }
 
@@ -618,6 +622,6 @@ impl Channel for BackChannel {
                 return Err(CallError::Evicted(format!("node {} is not a client", self.node)));
             }
         };
-        end.call(self.service as u8, request)
+        end.call(self.service as u8, Class::of_call(self.service as u8), request)
     }
 }

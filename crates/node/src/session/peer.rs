@@ -10,7 +10,7 @@ use forebay_base::channel::{CallError, Message, ServiceId};
 use parking_lot::{Condvar, Mutex};
 
 use super::dial::{Connected, DialError, Target, dial};
-use super::end::{End, Figures, Over, millis};
+use super::end::{Class, End, Figures, Over, millis};
 use super::greeting::{Hello, RefusalKind, Welcome};
 use super::hub::Shared;
 use super::wire::Wire;
@@ -81,13 +81,14 @@ impl Peer {
     pub fn call(
         self: &Arc<Self>,
         used: &Used,
-        service: u8,
+        service: ServiceId,
+        class: Class,
         message: Message,
     ) -> Result<Message, CallError> {
         self.tell_of_end(used)?;
         let end = self.session()?;
         used.set(end.session);
-        end.call(service, message)
+        end.call(service as u8, class, message)
     }
 
     fn tell_of_end(&self, used: &Used) -> Result<(), CallError> {

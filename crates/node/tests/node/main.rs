@@ -3,6 +3,7 @@
 
 mod members;
 mod reading;
+mod releases;
 mod sessions;
 mod strangers;
 mod support;

@@ -36,6 +36,7 @@ use super::{Item, Traffic, settings};
 use crate::attributes::{Attributes, KeepName};
 use crate::ops::DirectoryItem;
 use crate::record::{Kind, ObjectRef};
+use crate::remote::changes::LossOf;
 use crate::remote::{Lent, NearFiles, ReportBell};
 
 /// Memory that all this may take for one fileset, as it is reckoned here, in bytes. Beyond it everything is forgotten.
@@ -83,8 +84,8 @@ struct State {
     next_stamp: u64,
     /// What was changed here in directories that are delegated to this node.
     journal: Journal,
-    /// Directories in which such changes are lost, by what they are called.
-    lost: BTreeMap<Ino, String>,
+    /// What is lost of that, by what the directories and files are called.
+    lost: BTreeMap<LossOf, String>,
 }
 
 /// What this node caches of a fileset of another node.

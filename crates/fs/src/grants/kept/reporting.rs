@@ -11,7 +11,7 @@ use forebay_cluster::grants::reports::Part;
 use super::{Kept, State};
 use crate::grants::Item;
 use crate::object::LiveObject;
-use crate::remote::changes::{Change, ChangeAnswer};
+use crate::remote::changes::{Change, ChangeAnswer, LossOf};
 
 /// A report to the owner.
 pub(crate) struct Report {
@@ -33,8 +33,8 @@ impl Report {
 
 /// What the owner has not carried out.
 pub(crate) struct Lost {
-    /// The directory in which a name was changed.
-    pub directory: Option<Ino>,
+    /// Names, or attributes; nothing for a close.
+    pub of: Option<LossOf>,
     /// What it is about.
     pub what: String,
     pub why: String,
@@ -99,7 +99,7 @@ impl Kept {
                 items.insert(Item::Directory(ino), granted.directory.filter(|_| may_use));
             }
             let what = || state.label(change.target());
-            lost.extend(why.map(|why| Lost { directory: change.directory(), what: what(), why }));
+            lost.extend(why.map(|why| Lost { of: change.loss(), what: what(), why }));
         }
         // What was changed once more is used until that is reported.
         let waiting = state.journal.waiting();
@@ -120,8 +120,8 @@ impl Kept {
         lost
     }
 
-    /// Directories in which names are lost, of which nobody was told, by what they are called.
-    pub fn take_lost(&self) -> BTreeMap<Ino, String> {
+    /// What is lost, of which nobody was told, by what the directories and files are called.
+    pub fn take_lost(&self) -> BTreeMap<LossOf, String> {
         if !self.has_delegations() {
             return BTreeMap::new();
         }
@@ -130,11 +130,12 @@ impl Kept {
 }
 
 impl State {
-    /// Changes in these directories are lost.
-    pub(super) fn note_lost(&mut self, directories: &[Ino]) {
-        for directory in directories {
-            let label = self.label(*directory);
-            self.lost.entry(*directory).or_insert(label);
+    /// These are lost.
+    pub(super) fn note_lost(&mut self, losses: &[LossOf]) {
+        for of in losses {
+            let (LossOf::Names(ino) | LossOf::Attributes(ino)) = of;
+            let label = self.label(*ino);
+            self.lost.entry(*of).or_insert(label);
         }
     }
 

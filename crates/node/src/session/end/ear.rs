@@ -24,7 +24,7 @@ impl Sink for Ear {
             state.lane_heard[lane] = state.heard;
         }
         match frame.header.kind {
-            Kind::Request => return end.request(wire, frame, serving),
+            Kind::Request | Kind::Release => return end.request(wire, frame, serving),
             kind @ (Kind::Answer | Kind::Refused) => end.answered(frame, kind),
             Kind::Late => end.late(frame.header.operation),
             Kind::Received => end.acknowledged(&frame.body.head)?,

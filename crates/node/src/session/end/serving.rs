@@ -10,19 +10,26 @@ use super::super::crew;
 use super::super::frame::{Body, Frame, Header, Kind, Outgoing, operations};
 use super::super::ledger::{Answer, Arrival};
 use super::super::wire::{Serving, Wire, Work};
-use super::{End, Letters, Queued, RECEIVED_MAX, State, post};
+use super::class::Class;
+use super::state::{Queued, State};
+use super::{End, Letters, RECEIVED_MAX, post};
 use crate::settings::Settings;
 
 /// Ledger entries beyond which the other end does not keep to its window.
 fn open_max(settings: &Settings) -> usize {
-    settings.calls_max * 2 + RECEIVED_MAX
+    (settings.calls_max + settings.releases_max) * 2 + RECEIVED_MAX
 }
 
-impl crew::Work for End {
-    /// Carries out one call that waits.
+/// One call of a class that waits.
+struct Waiting {
+    end: Arc<End>,
+    class: Class,
+}
+
+impl crew::Work for Waiting {
     fn work(self: Arc<Self>) {
-        if let Some(call) = self.begin() {
-            self.carry_out(call);
+        if let Some(call) = self.end.begin(self.class) {
+            self.end.carry_out(call);
         }
     }
 }
@@ -53,7 +60,7 @@ impl End {
             }
             Err(error) => refusal(error.to_string()),
         };
-        self.finish(call.operation, &answer);
+        self.finish(call.operation, call.class, &answer);
     }
 }
 
@@ -87,44 +94,61 @@ impl End {
             Arrival::New => {}
         }
         let bytes = frame.body.bytes();
-        let is_beyond = state.ledger.open() > open_max(settings)
-            || (!state.queue.is_empty()
-                && state.queue_bytes + bytes > settings.calls_bytes_max.saturating_mul(2));
+        let Header { kind, service, not_after, .. } = frame.header;
+        let class = Class::of_frame(kind, service);
+        let open = state.ledger.open();
+        let served = state.served.of_mut(class);
+        let is_beyond = open > open_max(settings)
+            || (!served.queue.is_empty()
+                && served.queue_bytes + bytes > settings.calls_bytes_max.saturating_mul(2));
         if is_beyond {
             return Err("the other node sends more than its window allows".to_owned());
         }
-        let Header { service, not_after, .. } = frame.header;
-        let call = Queued { operation, service, body: frame.body, not_after };
-        if serving == Serving::Here && self.may_skip_queue(&state, not_after) {
-            state.running += 1;
+        let call = Queued { operation, service, class, body: frame.body, not_after };
+        if serving == Serving::Here && self.may_skip_queue(&state, class, not_after) {
+            state.served.of_mut(class).running += 1;
             drop(state);
             let end = Arc::clone(self);
             return Ok(Some(Box::new(move || end.carry_out(call))));
         }
-        state.queue_bytes += bytes;
-        state.queue.push_back(call);
-        self.offer(&mut state);
+        let served = state.served.of_mut(class);
+        served.queue_bytes += bytes;
+        served.queue.push_back(call);
+        self.offer(&mut state, class);
         Ok(None)
     }
 
     /// Whether a call may be begun at once: none waits, and it is neither late nor one too many.
-    fn may_skip_queue(&self, state: &State, not_after: u64) -> bool {
-        let settings = &self.common.settings;
-        state.queue.is_empty()
-            && state.offered + state.running < settings.served_per_session_max
-            && state.ledger.kept_bytes() < settings.kept_bytes_max
+    fn may_skip_queue(&self, state: &State, class: Class, not_after: u64) -> bool {
+        state.served.of(class).queue.is_empty()
+            && self.may_begin(state, class)
             && self.common.clock_ms() <= not_after
     }
 
-    /// Offers the crew as many calls as may be begun.
-    fn offer(self: &Arc<Self>, state: &mut State) {
+    /// Whether one more call of a class may be begun. Answers are kept until the other end acknowledges them: what others wait for is
+    /// bounded by its window alone.
+    fn may_begin(&self, state: &State, class: Class) -> bool {
         let settings = &self.common.settings;
-        while state.offered < state.queue.len()
-            && state.offered + state.running < settings.served_per_session_max
-            && state.ledger.kept_bytes() < settings.kept_bytes_max
+        let served = state.served.of(class);
+        served.offered + served.running < class.served_max(settings)
+            && (class == Class::Release || state.ledger.kept_bytes() < settings.kept_bytes_max)
+    }
+
+    /// Offers the crew of a class as many calls as may be begun.
+    fn offer(self: &Arc<Self>, state: &mut State, class: Class) {
+        while state.served.of(class).offered < state.served.of(class).queue.len()
+            && self.may_begin(state, class)
         {
-            state.offered += 1;
-            self.common.crew.offer(Arc::<End>::clone(self));
+            state.served.of_mut(class).offered += 1;
+            let end = Arc::clone(self);
+            self.common.crews.of(class).offer(Arc::new(Waiting { end, class }));
+        }
+    }
+
+    /// As [`End::offer`], of all classes: there is more room for answers.
+    fn offer_all(self: &Arc<Self>, state: &mut State) {
+        for class in [Class::Ordinary, Class::Recall, Class::Release] {
+            self.offer(state, class);
         }
     }
 
@@ -134,7 +158,7 @@ impl End {
         for operation in operations {
             state.ledger.acknowledge(operation);
         }
-        self.offer(&mut state);
+        self.offer_all(&mut state);
         Ok(())
     }
 
@@ -142,18 +166,20 @@ impl End {
         let waiting = operations(head).map_err(|error| error.to_string())?.collect();
         let mut state = self.state.lock();
         state.ledger.acknowledge_others(bound, &waiting);
-        self.offer(&mut state);
+        self.offer_all(&mut state);
         Ok(())
     }
 
-    /// The next call that may be begun in time.
-    fn begin(self: &Arc<Self>) -> Option<Queued> {
+    /// The next call of a class that may be begun in time.
+    fn begin(&self, class: Class) -> Option<Queued> {
         let mut letters = Letters::new();
         let mut state = self.state.lock();
-        state.offered = state.offered.saturating_sub(1);
+        let served = state.served.of_mut(class);
+        served.offered = served.offered.saturating_sub(1);
         let call = loop {
-            let Some(call) = state.queue.pop_front() else { break None };
-            state.queue_bytes -= call.body.bytes();
+            let served = state.served.of_mut(class);
+            let Some(call) = served.queue.pop_front() else { break None };
+            served.queue_bytes -= call.body.bytes();
             if self.common.clock_ms() <= call.not_after {
                 break Some(call);
             }
@@ -163,25 +189,25 @@ impl End {
             }
         };
         if call.is_some() {
-            state.running += 1;
+            state.served.of_mut(class).running += 1;
         }
         drop(state);
         post(letters);
         call
     }
 
-    fn finish(self: &Arc<Self>, operation: u64, answer: &Answer) {
+    fn finish(self: &Arc<Self>, operation: u64, class: Class, answer: &Answer) {
         let wire = {
             let mut state = self.state.lock();
-            state.running -= 1;
-            state.served += 1;
+            state.served.of_mut(class).running -= 1;
+            state.calls_served += 1;
             if state.over.is_some() {
                 drop(state);
                 self.room.notify_all();
                 return;
             }
             state.ledger.answered(operation, answer.clone());
-            self.offer(&mut state);
+            self.offer(&mut state, class);
             self.lane_for(&mut state, answer.body.payload.len(), operation)
         };
         if let Some(wire) = wire {

@@ -1,0 +1,108 @@
+//! Calls that others wait for get through, whatever calls wait.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use forebay_base::NodeId;
+use forebay_base::channel::{Channel, ServiceId};
+use forebay_node::settings::Settings;
+
+use crate::support::{Door, Noting, World, message, quick, wait_until};
+
+/// A service whose calls wait until one of them opens the door.
+fn waiting(door: &Arc<Door>) -> Arc<Noting> {
+    let door = Arc::clone(door);
+    Noting::new(move |_, message| {
+        match message.head.as_slice() {
+            b"open" => door.open(),
+            _ => door.pass(),
+        }
+        Ok(message)
+    })
+}
+
+/// Ten calls wait at a node that carries out two at a time. `window` bounds how many of them leave their node.
+fn a_release_gets_through(window: Settings, unanswered: usize) {
+    let world = World::new();
+    let door = Arc::new(Door::default());
+    let settings = Settings { served_per_session_max: 2, serving_threads_max: 2, ..quick() };
+    let _server = world.node((1, 1), vec![(ServiceId::Files, waiting(&door))], settings);
+    let client = world.node((2, 1), vec![], window);
+    let channel = client.channel(NodeId(1), ServiceId::Files);
+    std::thread::scope(|scope| {
+        for _ in 0..10 {
+            scope.spawn(|| channel.call(message("wait")).unwrap());
+        }
+        wait_until("the window is full", || {
+            let sessions = client.sessions();
+            sessions.first().is_some_and(|session| session.figures.waiting_calls == unanswered)
+        });
+        wait_until("calls are begun", || door.before.load(Ordering::SeqCst) > 0);
+        channel.release(message("open")).unwrap();
+    });
+}
+
+#[test]
+fn a_release_gets_through_when_waiting_calls_have_taken_every_slot() {
+    a_release_gets_through(Settings { calls_max: 4, ..quick() }, 4);
+}
+
+#[test]
+fn a_release_gets_through_when_waiting_calls_have_taken_all_bytes_of_the_window() {
+    a_release_gets_through(Settings { calls_bytes_max: 1, ..quick() }, 1);
+}
+
+#[test]
+fn a_release_gets_through_when_waiting_calls_have_taken_every_thread_that_serves() {
+    a_release_gets_through(quick(), 10);
+}
+
+#[test]
+fn releases_are_bounded_too() {
+    let world = World::new();
+    let door = Arc::new(Door::default());
+    let _server = world.node((1, 1), vec![(ServiceId::Files, waiting(&door))], quick());
+    let client = world.node((2, 1), vec![], Settings { releases_max: 3, ..quick() });
+    let channel = client.channel(NodeId(1), ServiceId::Files);
+    std::thread::scope(|scope| {
+        for _ in 0..10 {
+            scope.spawn(|| channel.release(message("wait")).unwrap());
+        }
+        wait_until("three are begun", || door.before.load(Ordering::SeqCst) == 3);
+        assert_eq!(client.sessions()[0].figures.waiting_calls, 3);
+        channel.call(message("open")).unwrap();
+    });
+}
+
+/// What a delegated directory needs: a call waits for a recall, whose answer waits for a release, while every thread for ordinary calls waits.
+#[test]
+fn a_recall_is_answered_although_every_thread_of_its_node_waits() {
+    let world = World::new();
+    let (door, busy) = (Arc::new(Door::default()), Arc::new(Door::default()));
+    let there: Arc<OnceLock<Arc<dyn Channel>>> = Arc::default();
+    let reports = Arc::clone(&there);
+    let cache = Noting::new(move |_, message| {
+        reports.wait().release(self::message("open"))?;
+        Ok(message)
+    });
+    let few = Settings { served_per_session_max: 2, serving_threads_max: 2, ..quick() };
+    let services = vec![(ServiceId::Files, waiting(&door) as _)];
+    let owner = world.node((1, 1), services, few.clone());
+    let services = vec![(ServiceId::Cache, cache as _), (ServiceId::Files, waiting(&busy) as _)];
+    let client = world.node((2, 1), services, few);
+    let other = world.node((3, 1), vec![], quick());
+    let channel = client.channel(NodeId(1), ServiceId::Files);
+    let at_client = other.channel(NodeId(2), ServiceId::Files);
+    assert!(there.set(Arc::clone(&channel)).is_ok());
+    std::thread::scope(|scope| {
+        for _ in 0..10 {
+            scope.spawn(|| channel.call(message("wait")).unwrap());
+            scope.spawn(|| at_client.call(message("wait")).unwrap());
+        }
+        for door in [&door, &busy] {
+            wait_until("calls are begun", || door.before.load(Ordering::SeqCst) >= 2);
+        }
+        owner.channel(NodeId(2), ServiceId::Cache).call(message("recall")).unwrap();
+        busy.open();
+    });
+}
