@@ -69,8 +69,8 @@ pub use growth::Growth;
 pub use locks::LockRequest;
 pub use namespace::metrics;
 pub use namespace::{
-    Background, Cluster, FilePlace, HandOver, Interruption, KernelCache, LostDisk, LostFile,
-    Migrated, Namespace, NewDisk, Parts, UnreachableFile, Whose,
+    Background, Cluster, FilePlace, HandOver, Interruption, KernelCache, KernelTimes, LostDisk,
+    LostFile, Migrated, Namespace, NewDisk, Parts, UnreachableFile, Whose,
 };
 pub use native::NewFileset;
 pub use object::{DirectAccess, Moves, SeenObject};

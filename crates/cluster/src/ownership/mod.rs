@@ -10,12 +10,12 @@
 //!                                        Dropping <- superseded: any of them
 //! ```
 //!
-//! - **Takeover.** The record names a life of a daemon that is not a member. Members are ordered by [`rendezvous`]; the
-//!   first claims the fileset at once, the others one after another while it stays without an owner.
+//! - **Takeover.** The record names a life of a daemon that is not a member. The fileset's home among
+//!   the members claims it at once, the others, ordered by [`rendezvous`], one after another while it stays without an owner.
 //! - **Handover.** The owner has changes wait, recalls what clients cache, flushes, closes the store, and makes the
 //!   new owner the record's. The new owner opens. A crash before the transaction is a takeover, one after it is one too.
 //! - **Superseded.** The record has moved on. What was not committed is lost as in a crash; nothing is answered any more.
-//! - **Balance.** An owner hands over what another node is first in order for: at most `handovers_max` at a time, and not
+//! - **Balance.** An owner hands over what another node is the home of ([`View::homes`]): at most `handovers_max` at a time, and not
 //!   before it had the fileset, and the other node its membership, for `owner_hold_min`.
 //!
 //! Grants never outlive the lease of the owner that gave them ([`crate::grants`]), so a takeover after the end of a lease
@@ -222,6 +222,8 @@ pub struct Ownership {
     /// The node's lease while it answers.
     standing: Option<LeaseId>,
     view: View,
+    /// [`View::homes`], until the view changes in what they depend on.
+    homes: Option<BTreeMap<FilesetId, NodeId>>,
     filesets: BTreeMap<FilesetId, Fileset>,
     /// Since when each life of a node is a member.
     since: BTreeMap<NodeId, (u64, Moment)>,
@@ -240,6 +242,7 @@ impl Ownership {
             me,
             standing: None,
             view: View::default(),
+            homes: None,
             filesets: BTreeMap::new(),
             since: BTreeMap::new(),
             next: Attempt(1),
@@ -328,6 +331,7 @@ impl Ownership {
         let gone: Vec<FilesetId> = gone.copied().collect();
         let news: Vec<_> = view.owners.iter().map(|(fileset, it)| (*fileset, *it)).collect();
         self.view = View { owners, ..view };
+        self.homes = None;
         for fileset in gone {
             self.seen(fileset, None, now, effects);
         }
@@ -353,9 +357,13 @@ impl Ownership {
             Change::Owner(fileset, record) => self.seen(fileset, record, now, effects),
             Change::Member(..) => {
                 self.view.apply(change);
+                self.homes = None;
                 self.note_members(now);
             }
-            Change::Draining(..) | Change::Pinned(..) => self.view.apply(change),
+            Change::Draining(..) | Change::Pinned(..) => {
+                self.view.apply(change);
+                self.homes = None;
+            }
         }
     }
 
@@ -380,6 +388,9 @@ impl Ownership {
         let me = self.me;
         let it = self.filesets.entry(fileset).or_insert_with(|| Fileset::new(fileset, me));
         if it.seen(record, now, effects) {
+            if self.view.owners.contains_key(&fileset) != record.is_some() {
+                self.homes = None;
+            }
             self.view.apply(Change::Owner(fileset, record));
         }
         if it.holding.is_none() && it.record.is_none() {
@@ -438,16 +449,15 @@ impl Ownership {
         self.wake = self.wake.min(moment);
     }
 
-    /// Members that may own a fileset, in order: a node that it is pinned to, then by [`rendezvous`]. Nodes that are being
-    /// drained come last.
-    fn candidates(&self, fileset: FilesetId) -> Vec<NodeId> {
+    /// Members that may own a fileset, in order: its home, then by [`rendezvous`]. Nodes that are being drained come last.
+    fn candidates(&mut self, fileset: FilesetId) -> Vec<NodeId> {
+        let homes = self.homes.get_or_insert_with(|| self.view.homes());
+        let home = homes.get(&fileset).copied();
         // One of weight 0 has not mounted the file system: it serves no fileset, and must not be left with one.
         let serving = self.view.members.iter().filter(|(_, member)| member.weight > 0);
         let members = serving.map(|(node, member)| (*node, member.weight));
         let mut order = rendezvous::order(fileset, members);
-        if let Some(pinned) = self.view.pinned.get(&fileset) {
-            order.sort_by_key(|node| node != pinned);
-        }
+        order.sort_by_key(|node| Some(*node) != home);
         order.sort_by_key(|node| self.view.draining.contains(node));
         order
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_base::{ClientId, Epoch, FilesetId, NodeId};
 use serde::{Deserialize, Serialize};
 
+use super::rendezvous;
 use crate::membership::{LeaseId, Member, Revision};
 
 /// What `owners/<fileset>` says. Every change moves the epoch on, so no two records of a fileset are equal.
@@ -81,6 +82,20 @@ impl View {
                 self.owners.remove(&fileset);
             }
         }
+    }
+
+    /// The node that is to own each fileset ([`rendezvous::homes`]): one that has the file system mounted, and is being drained only
+    /// if all of these are.
+    #[must_use]
+    pub fn homes(&self) -> BTreeMap<FilesetId, NodeId> {
+        // One of weight 0 has not mounted the file system: it serves no fileset, and must not be left with one.
+        let serving = self.members.iter().filter(|(_, member)| member.weight > 0);
+        let serving: Vec<(NodeId, u32)> =
+            serving.map(|(node, member)| (*node, member.weight)).collect();
+        let mut able = serving.clone();
+        able.retain(|(node, _)| !self.draining.contains(node));
+        let able = if able.is_empty() { serving } else { able };
+        rendezvous::homes(self.owners.keys().copied(), &able, &self.pinned)
     }
 
     /// Whether this life of a daemon is a member.

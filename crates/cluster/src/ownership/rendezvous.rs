@@ -1,8 +1,11 @@
 //! Which node is to own a fileset: every node works out the same order by itself.
 //!
 //! Highest random weight (Thaler and Ravishankar, 1998), with weights as in the logarithmic method (Schindelhauer and
-//! Schomaker, 2005): when a node comes or goes, only filesets that it is to own, or owned, change their place. Nothing
-//! relies on all nodes agreeing: a takeover compares in etcd.
+//! Schomaker, 2005): when a node comes or goes, few filesets change their place. Clusters have few filesets, and of few the
+//! hash alone could give one node all: no node gets more than its share, rounded up (consistent hashing with bounded loads,
+//! Mirrokni, Thorup and Zadimoghaddam, 2018). Nothing relies on all nodes agreeing: a takeover compares in etcd.
+
+use std::collections::BTreeMap;
 
 use forebay_base::hash::HashKey;
 use forebay_base::{FilesetId, NodeId};
@@ -26,10 +29,45 @@ fn score(fileset: FilesetId, node: NodeId, weight: u32) -> f64 {
     -f64::from(weight) / drawn.ln()
 }
 
+/// The node that is to own each fileset: the first in [`order`] that has room for it. Filesets that are pinned to one of the nodes
+/// belong there, and take its room.
+#[must_use]
+pub fn homes(
+    filesets: impl IntoIterator<Item = FilesetId>,
+    nodes: &[(NodeId, u32)],
+    pinned: &BTreeMap<FilesetId, NodeId>,
+) -> BTreeMap<FilesetId, NodeId> {
+    let is_pinned = |fileset: &FilesetId| {
+        pinned.get(fileset).is_some_and(|node| nodes.iter().any(|(able, _)| able == node))
+    };
+    let (fixed, mut free): (Vec<FilesetId>, Vec<FilesetId>) =
+        filesets.into_iter().partition(is_pinned);
+    let count = (fixed.len() + free.len()) as u64;
+    let whole: u64 = nodes.iter().map(|(_, weight)| u64::from(*weight)).sum();
+    let share = |weight: u32| (count * u64::from(weight)).div_ceil(whole.max(1));
+    let mut room: BTreeMap<NodeId, u64> =
+        nodes.iter().map(|(node, weight)| (*node, share(*weight))).collect();
+    let mut homes = BTreeMap::new();
+    let mut settle = |fileset, node, room: &mut BTreeMap<NodeId, u64>| {
+        room.entry(node).and_modify(|left| *left = left.saturating_sub(1));
+        homes.insert(fileset, node);
+    };
+    for fileset in fixed {
+        settle(fileset, pinned[&fileset], &mut room);
+    }
+    free.sort_unstable();
+    for fileset in free {
+        let order = order(fileset, nodes.iter().copied());
+        let first = order.iter().find(|node| room[*node] > 0).or(order.first());
+        if let Some(node) = first {
+            settle(fileset, *node, &mut room);
+        }
+    }
+    homes
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     fn firsts(nodes: &[(u32, u32)]) -> BTreeMap<NodeId, usize> {
@@ -64,5 +102,50 @@ mod tests {
                 before.into_iter().filter(|node| *node != NodeId(3)).collect();
             assert_eq!(after, expected);
         }
+    }
+
+    fn counts(homes: &BTreeMap<FilesetId, NodeId>) -> BTreeMap<NodeId, usize> {
+        let mut counts = BTreeMap::new();
+        homes.values().for_each(|node| *counts.entry(*node).or_default() += 1);
+        counts
+    }
+
+    #[test]
+    fn no_node_is_home_to_more_filesets_than_its_share() {
+        for filesets in 1..40_u16 {
+            for nodes in 1..9_u16 {
+                let able: Vec<_> = (1..=nodes).map(|node| (NodeId(node.into()), 1)).collect();
+                let homes = homes((0..filesets).map(FilesetId), &able, &BTreeMap::new());
+                assert_eq!(homes.len(), usize::from(filesets));
+                let most = counts(&homes).into_values().max();
+                assert_eq!(most, Some(usize::from(filesets.div_ceil(nodes))), "{nodes} nodes");
+            }
+        }
+        let weighed = [(NodeId(1), 1), (NodeId(2), 3)];
+        let homes = homes((0..8).map(FilesetId), &weighed, &BTreeMap::new());
+        assert_eq!(counts(&homes), BTreeMap::from([(NodeId(1), 2), (NodeId(2), 6)]));
+    }
+
+    #[test]
+    fn pinned_filesets_take_the_room_of_their_node() {
+        let able = [1, 2].map(|node| (NodeId(node), 1));
+        let pinned = BTreeMap::from([0, 1, 2, 7].map(|fileset| (FilesetId(fileset), NodeId(2))));
+        let four = homes((0..4).map(FilesetId), &able, &pinned);
+        assert_eq!(counts(&four), BTreeMap::from([(NodeId(1), 1), (NodeId(2), 3)]));
+        // A node that cannot own anything.
+        let gone = BTreeMap::from([(FilesetId(0), NodeId(9))]);
+        let two = homes((0..2).map(FilesetId), &able, &gone);
+        assert_eq!(counts(&two), BTreeMap::from([(NodeId(1), 1), (NodeId(2), 1)]));
+        assert!(homes((0..2).map(FilesetId), &[], &pinned).is_empty());
+    }
+
+    #[test]
+    fn most_filesets_of_the_others_stay_when_a_node_is_lost() {
+        let all: Vec<_> = (1..=8).map(|node| (NodeId(node), 1)).collect();
+        let before = homes((0..400).map(FilesetId), &all, &BTreeMap::new());
+        let after = homes((0..400).map(FilesetId), &all[1..], &BTreeMap::new());
+        let moved = before.iter().filter(|(fileset, node)| after[fileset] != **node);
+        let moved = moved.filter(|(_, node)| **node != NodeId(1)).count();
+        assert!(moved < 100, "{moved} of 350 moved");
     }
 }

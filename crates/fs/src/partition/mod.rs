@@ -23,7 +23,8 @@ mod unreachable;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use forebay_base::hash::HashKey;
@@ -55,6 +56,9 @@ pub(crate) use issued::NumbersForNode;
 
 /// A pair of the store: key and value.
 pub(crate) type Row = (Vec<u8>, Vec<u8>);
+
+/// By how much it is noted ahead until when the kernel may keep something, in nanoseconds.
+const NOTED_AHEAD_NS: u64 = 100_000_000;
 
 /// A fileset at work: every operation on its files is a method (see `ops/`).
 pub struct Partition {
@@ -92,6 +96,9 @@ pub struct Partition {
     damage: damage::Damage,
     /// The kernel may keep no names of it any more.
     names_lapse: AtomicBool,
+    /// Until when the kernel may keep what it was told of it for long, in nanoseconds of
+    /// [`Clock::boottime`](forebay_base::Clock::boottime).
+    kept_until_ns: AtomicU64,
     /// What other nodes may cache of it, in a cluster.
     granting: Option<Arc<Granting>>,
     /// Whether any quota is set; to know it without a lock.
@@ -543,6 +550,20 @@ impl Partition {
     /// Says whether the kernel may keep no names that it is told of from now on.
     pub(crate) fn lapse_names(&self, lapse: bool) {
         self.names_lapse.store(lapse, Ordering::Release);
+    }
+
+    /// The kernel may keep something of it until then, by [`Clock::boottime`](forebay_base::Clock::boottime).
+    pub(crate) fn note_kept_until(&self, until: Duration) {
+        let ns = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
+        if self.kept_until_ns.load(Ordering::Acquire) < ns {
+            // Ahead, so that most answers only read it.
+            self.kept_until_ns.fetch_max(ns.saturating_add(NOTED_AHEAD_NS), Ordering::AcqRel);
+        }
+    }
+
+    /// Until when the kernel may keep something of it, by [`Clock::boottime`](forebay_base::Clock::boottime).
+    pub(crate) fn kept_until(&self) -> Duration {
+        Duration::from_nanos(self.kept_until_ns.load(Ordering::Acquire))
     }
 
     /// Notes that the kernel was told of an inode once more.

@@ -6,7 +6,7 @@
 //! - objects that no record refers to: the sweep removes them in the background.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use forebay_base::hash::HashKey;
 use forebay_base::{DiskId, Epoch, FilesetId, Ino};
@@ -273,6 +273,7 @@ impl Partition {
             directory_moves: Mutex::default(),
             damage: super::damage::Damage::default(),
             names_lapse: AtomicBool::new(false),
+            kept_until_ns: AtomicU64::new(0),
             sweep: Mutex::new(Sweep {
                 done: has_rested || (!crashed && !before.sweep_due),
                 below: before.object_limit,

@@ -343,6 +343,7 @@ mod tests {
             load: None,
             tasks: Vec::new(),
             containment: None,
+            features: Vec::new(),
         };
         let look = Look {
             hosts: vec![

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail, ensure};
 use forebay_base::time::SystemClock;
 use forebay_base::{Clock as _, Epoch, FilesetId, NodeId};
-use forebay_cluster::ownership::rendezvous;
 use forebay_node::NodeHome;
 use forebay_node::home::NodeFile;
 use forebay_node::members::visit::Question;
@@ -267,13 +266,10 @@ fn check_target(view: &ClusterView, node: NodeId, cluster: &str) -> Result<NodeI
 
 /// The node that the cluster chooses by itself.
 fn chosen(view: &ClusterView, id: FilesetId) -> Result<NodeId> {
-    let able = view
-        .sight
-        .alive
-        .iter()
-        .filter(|(node, member)| member.weight > 0 && !view.sight.draining.contains(node));
-    let order = rendezvous::order(id, able.map(|(node, member)| (*node, member.weight)));
-    order.first().copied().ok_or_else(|| {
+    let mut owners = view.owners.clone();
+    owners.pinned.remove(&id);
+    let home = owners.homes().get(&id).copied();
+    home.filter(|node| !owners.draining.contains(node)).ok_or_else(|| {
         anyhow!("no node can own the fileset: mount the file system on a node (forebay mount), or end a drain")
     })
 }
