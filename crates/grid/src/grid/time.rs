@@ -54,7 +54,7 @@ impl Grid {
             let Some(run) = self.ledger.task(task).and_then(Task::run) else { continue };
             let spec = &self.ledger.jobs[&task.job].spec;
             // While it is suspended, or if its limit was changed, it is warned later.
-            if !run.warning(spec).is_some_and(|at| at <= self.now) {
+            if run.warning(spec).is_none_or(|at| at > self.now) {
                 continue;
             }
             let (attempt, host) = (run.attempt, run.host);
