@@ -131,6 +131,20 @@ fn archived_direct_files_with_little_memory_behave_like_the_reference() {
 }
 
 #[test]
+fn files_with_copies_behave_like_the_reference() {
+    run("files_with_copies_behave", || Rig::in_memory().with_copies());
+}
+
+#[test]
+fn files_with_copies_and_little_memory_behave_like_the_reference() {
+    run("files_with_copies_and_little_memory", || {
+        let rig = Rig::in_memory().with_copies();
+        tight(&rig);
+        rig
+    });
+}
+
+#[test]
 fn files_of_another_node_behave_like_the_reference() {
     run("files_of_another_node", Rig::of_another_node);
 }

@@ -233,3 +233,31 @@ fn files_hold_what_was_acknowledged_whatever_disk_is_lost_at_whatever_moment() {
         array.assert_clean_without(&lost);
     }
 }
+
+#[test]
+fn a_copy_stands_for_an_object_that_was_never_synced_and_that_a_crash_has_taken() {
+    let mut turned = 0;
+    for seed in support::seeds(8, "copies a_copy_stands_for_an_object") {
+        let array = Array::new(2);
+        let fs = array.open();
+        let files = fill(&fs, fs.fileset("data"), 4);
+        copy_all(&fs);
+        let before: BTreeMap<Ino, _> =
+            files.keys().map(|ino| (*ino, array.object_of(*ino))).collect();
+        array.crash(fs, Some(seed));
+        let fs = array.open();
+        let found: Files = files.keys().map(|ino| (*ino, fs.contents(*ino))).collect();
+        fs.commit().unwrap();
+        for (ino, bytes) in &files {
+            if array.object_of(*ino) != before[ino] {
+                assert!(found[ino] == *bytes, "seed {seed}: the copy of inode {ino} differs");
+                turned += 1;
+            }
+        }
+        fs.sweep().unwrap();
+        copy_all(&fs);
+        assert_have_copies(&array, &found, 1);
+        array.close(fs);
+    }
+    assert!(turned > 0, "no crash has taken an object");
+}

@@ -120,7 +120,10 @@ impl World<'_> {
             Op::AfterRequest => self.fs().after_request(),
             Op::DropCaches => self.fs().drop_caches(),
             Op::Rest => self.rest(),
-            Op::Archive { node } => self.archive(node),
+            Op::Archive { node } => {
+                self.care_for_copies(node);
+                self.archive(node);
+            }
             Op::Recall { node } => self.recall(node),
             Op::CrashFileset { fileset } => self.crash_fileset(fileset),
             Op::SetFileset { fileset, durability, placement } => {

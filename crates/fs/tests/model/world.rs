@@ -198,6 +198,22 @@ impl<'a> World<'a> {
         self.note_commit(None);
     }
 
+    /// Makes all copies that are due, or compares and mends them, if files have copies.
+    pub fn care_for_copies(&mut self, pick: Pick) {
+        if self.rig.copies.is_none() {
+            return;
+        }
+        // Only what is committed is copied.
+        self.commit();
+        self.fs().make_copies().unwrap();
+        if pick % 4 == 0 {
+            let number = self.fs().scrub(None).unwrap();
+            self.commit();
+            self.fs().work_through(number, &mut |_| {}).unwrap();
+        }
+        self.commit();
+    }
+
     /// Moves a file to the archive, if there is one and nobody has the file open.
     pub fn archive(&mut self, pick: Pick) {
         let files = self.tree.select(|node| node.content().is_some());

@@ -18,7 +18,7 @@ use forebay_fs::fsck;
 use forebay_fs::key;
 use forebay_fs::mkfs::{self, Identity};
 use forebay_fs::policy::Accounts;
-use forebay_fs::record::{DiskRecord, InodeRecord, Kind, decode};
+use forebay_fs::record::{DEFAULT_POOL, DiskRecord, InodeRecord, Kind, decode};
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{Caller, DirectoryItem, Namespace, New, NewDisk, Parts, Settings};
 use forebay_store::memory::{MemoryStore, MemoryStores};
@@ -71,6 +71,7 @@ pub const TAKER: NodeId = NodeId(3);
 
 const DISK: &str = "disk-one";
 const ARCHIVE: &str = "archive-one";
+const COPIES: &str = "disk-two";
 const FILE_SYSTEM: &str = "file-system-one";
 const CAPACITY_BYTES: u64 = 1 << 40;
 
@@ -120,6 +121,8 @@ pub struct Rig {
     used: Used,
     /// The store of its archive, if it has one.
     pub archive: Option<MemoryBucket>,
+    /// A second disk, on which the files of the first have copies, and those of the first on it.
+    pub copies: Option<MemoryDisk>,
     /// A third node is there to take filesets over.
     has_taker: bool,
 }
@@ -161,6 +164,30 @@ impl Rig {
         fs.add_disk(&new, rig.archive_disk(&FailPoints::none()).unwrap()).unwrap();
         fs.close().unwrap();
         rig
+    }
+
+    /// As `self`, with a second disk and two copies of each file.
+    pub fn with_copies(self) -> Rig {
+        let fs = self.open();
+        let second = MemoryDisk::new(CAPACITY_BYTES, Arc::clone(&self.clock) as _);
+        let new = NewDisk {
+            uuid: COPIES.to_owned(),
+            location: "beside".to_owned(),
+            pool: DEFAULT_POOL.to_owned(),
+            group: String::new(),
+        };
+        fs.add_disk(&new, Arc::new(second.clone())).unwrap();
+        for fileset in ["/", "data", "work", "util"] {
+            fs.set_fileset_copies(fileset, 2).unwrap();
+        }
+        fs.close().unwrap();
+        Rig { copies: Some(second), ..self }
+    }
+
+    /// The second disk, if there is one.
+    fn second_disk(&self, points: &FailPoints) -> Option<Arc<dyn Disk>> {
+        let disk = self.copies.as_ref()?.reopen_with_fail_points(points.clone());
+        Some(Arc::new(disk))
     }
 
     pub fn has_archive(&self) -> bool {
@@ -248,8 +275,8 @@ impl Rig {
         let (store, elsewhere) = (MemoryStore::new(), None);
         let (settings, kernel) = (Mutex::default(), Arc::default());
         let (used, has_taker) = (Used::AtOwner, false);
-        let archive = None;
-        Rig { store, elsewhere, disk, clock, settings, kernel, used, archive, has_taker }
+        let (archive, copies) = (None, None);
+        Rig { store, elsewhere, disk, clock, settings, kernel, used, archive, copies, has_taker }
     }
 
     /// Changes the settings of the next opening.
@@ -276,6 +303,7 @@ impl Rig {
             disks: [(DISK.to_owned(), disk)]
                 .into_iter()
                 .chain(self.archive_disk(&fail_points).map(|disk| (ARCHIVE.to_owned(), disk)))
+                .chain(self.second_disk(&fail_points).map(|disk| (COPIES.to_owned(), disk)))
                 .collect(),
             settings: self.settings.lock().clone(),
             clock: Arc::clone(&self.clock) as _,
@@ -354,6 +382,7 @@ impl Rig {
     /// Ends the process without a word.
     pub fn crash_process(&self, user: User) {
         drop(user);
+        self.copies.iter().for_each(MemoryDisk::crash_process);
         match &self.disk {
             TestDisk::Memory(disk) => disk.crash_process(),
             TestDisk::Striped(below) => below.iter().for_each(MemoryDisk::crash_process),
@@ -364,6 +393,7 @@ impl Rig {
     /// Cuts the power of the machine.
     pub fn crash_machine(&self, user: User, seed: u64) {
         drop(user);
+        self.copies.iter().for_each(|disk| disk.crash_machine(seed + 9));
         match &self.disk {
             TestDisk::Memory(disk) => disk.crash_machine(seed),
             TestDisk::Striped(below) => {
@@ -391,6 +421,7 @@ impl Rig {
         // Not `parts()`, which would open the stores to write.
         let mut disks = vec![(DISK.to_owned(), self.disk.as_disk())];
         disks.extend(self.archive_disk(&FailPoints::none()).map(|disk| (ARCHIVE.to_owned(), disk)));
+        disks.extend(self.second_disk(&FailPoints::none()).map(|disk| (COPIES.to_owned(), disk)));
         fsck_with(&self.stores(), &disks, (repair, records_lost), fsck::Archives::Checked)
     }
 
@@ -431,10 +462,11 @@ impl Rig {
 
     /// Checks the store and the disk of a file system that is closed, or was just swept.
     pub fn assert_clean(&self) {
-        let archive = self.archive_disk(&FailPoints::none());
+        let others =
+            [self.archive_disk(&FailPoints::none()), self.second_disk(&FailPoints::none())];
         let near = self.disk.as_disk();
         let disks: Vec<&dyn Disk> =
-            [&near].into_iter().chain(&archive).map(|disk| &**disk).collect();
+            [&near].into_iter().chain(others.iter().flatten()).map(|disk| &**disk).collect();
         let problems = check::problems(&self.stores(), &disks);
         assert!(problems.is_empty(), "not clean:\n{}", problems.join("\n"));
         let report = self.fsck(fsck::Repair::Never, false);

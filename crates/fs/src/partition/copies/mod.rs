@@ -295,7 +295,9 @@ impl Partition {
         let Some(at) = at else { return Ok(false) };
         let Some(record) = self.copies_of(at.id)? else { return Ok(false) };
         let Some(copy) = self.open_copy(&record) else { return Ok(false) };
-        let is_given_up = !self.shared.objects.disk(at.disk)?.is_expected();
+        // One that its disk does not have was never synced before a crash: it will not come back.
+        let is_gone = matches!(self.shared.objects.attributes(at), Ok(None));
+        let is_given_up = is_gone || !self.shared.objects.disk(at.disk)?.is_expected();
         let mut state = inode.lock();
         let is_same = state.file().is_some_and(|file| file.object == Some(at));
         if !is_same || !may_stand_for(&record, &state, is_given_up) {
