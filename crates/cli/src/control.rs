@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use forebay_base::{Ino, NodeId};
 use forebay_fs::census::Census;
-use forebay_fs::policy::{Policy, PolicyReport};
+use forebay_fs::policy::{Place, Policy, PolicyReport};
 use forebay_fs::quota::{QuotaChange, QuotaStatus, Subject};
 use forebay_fs::record::{Durability, Placement};
 use forebay_fs::snapshot::{CloneBytes, CloneStatus, SnapshotDiff, SnapshotStatus, SnapshotsSpace};
@@ -151,9 +151,14 @@ pub enum Ask {
     },
     /// What a policy would move and list.
     LookAtPolicy {
+        /// Rules that place new files.
+        #[serde(default)]
+        place: Vec<Place>,
         /// The rules.
         policy: Policy,
     },
+    /// Place new files by the policy that is in force now.
+    PlaceFiles,
     /// Begin to move files as a policy says.
     RunPolicy {
         /// The rules.
@@ -472,6 +477,9 @@ pub struct MountStatus {
     /// Why the schedules cannot be carried out, if they cannot.
     #[serde(default)]
     pub schedules_fault: Option<String>,
+    /// Why rules that place new files are ignored, if some are.
+    #[serde(default)]
+    pub placing_faults: Vec<String>,
 }
 
 /// Where a native fileset is seen.

@@ -7,6 +7,7 @@
 mod disks;
 pub mod metrics;
 mod native;
+mod placing;
 pub mod schedules;
 
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -30,6 +31,7 @@ use forebay_node::Member;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use self::placing::Placing;
 use self::schedules::Kept;
 use crate::binds;
 use crate::control::{
@@ -72,6 +74,7 @@ struct Running {
     /// Read-ahead of the mount.
     read_ahead: ByteSize,
     schedules: Kept,
+    placing: Placing,
     /// Nothing is bound, and the kernel reads and writes nothing itself.
     serves_all: bool,
     /// Held while a command is carried out: none is once it says `true`.
@@ -218,6 +221,7 @@ fn start(
 ) -> Result<(Running, Background)> {
     let home = &order.home;
     let source = home.root().to_str().context("the home folder's path is not UTF-8")?;
+    let placing = Placing::begin(home, fs);
     // The switch counts when the kernel mounts.
     let wish = wish_for(front.transport)?;
     let device = mount(source, &mountpoint, By::this_process()).map_err(anyhow::Error::msg)?;
@@ -245,6 +249,7 @@ fn start(
                 direct,
                 read_ahead: front.read_ahead,
                 schedules: Kept::of(home),
+                placing,
                 serves_all: !order.direct,
                 ended: RwLock::new(false),
             },
@@ -574,6 +579,7 @@ impl Running {
             Ask::SetSchedules { .. } | Ask::RemoveSchedules { .. } | Ask::Schedules { .. } => {
                 return self.answer_of_schedules(ask);
             }
+            Ask::PlaceFiles => return self.place_files(),
             Ask::Sync => self.fs.sync_all(),
             Ask::BackUp { .. } | Ask::Waits { .. } => {
                 unreachable!("a thread of its own answers it")
@@ -653,6 +659,7 @@ impl Running {
                 native: self.native_status(),
                 schedules: self.schedules.list(None).unwrap_or_default(),
                 schedules_fault: self.schedules.list(None).err(),
+                placing_faults: self.placing.faults(),
             }),
             clean: false,
             disks: self.fs.disk_status(),

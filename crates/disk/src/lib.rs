@@ -28,6 +28,7 @@ pub mod archive;
 pub mod directory;
 pub mod faulty;
 pub mod memory;
+mod range;
 pub mod remote;
 pub mod reserve;
 pub mod striped;
@@ -95,6 +96,25 @@ pub struct ObjectAttributes {
     pub allocated_bytes: u64,
     /// Last change of the content.
     pub modified: Timestamp,
+}
+
+/// Requests to the store of an archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requests {
+    /// Objects and parts of objects that were put, and uploads that were begun and completed.
+    pub puts: u64,
+    /// Objects, and ranges of objects, that were fetched.
+    pub gets: u64,
+    /// Lists of objects.
+    pub lists: u64,
+    /// Objects that were removed.
+    pub removals: u64,
+    /// Those among them that failed.
+    pub failures: u64,
+    /// Bytes that were put.
+    pub sent_bytes: u64,
+    /// Bytes that were fetched.
+    pub received_bytes: u64,
 }
 
 /// What [`Object::allocate`] does with a range, in the terms of fallocate(2).
@@ -312,6 +332,11 @@ pub trait Disk: Send + std::marker::Sync {
     /// Whether its objects are packed elsewhere: written once, read by [`Disk::read_archived`], and never opened.
     fn is_archive(&self) -> bool {
         false
+    }
+
+    /// Requests to the store of an archive since it was opened.
+    fn requests(&self) -> Option<Requests> {
+        None
     }
 
     /// Opens an object of an archive for reading alone.

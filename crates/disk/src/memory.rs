@@ -25,15 +25,14 @@ use forebay_base::seed::Dice;
 use forebay_base::{Clock, FailPoints, ObjectId};
 use parking_lot::Mutex;
 
-use self::content::{Content, PAGE_BYTES, SIZE_MAX};
+use self::content::{Content, PAGE_BYTES};
+use crate::range::{self, end_of};
 use crate::{
     Allocate, Capacity, Description, Disk, DiskError, Object, ObjectAttributes, Result, Seek, Sync,
 };
 
 mod content;
 
-/// Bytes that [`Object::copy_from`] moves at a time.
-const COPY_BYTES: usize = 1 << 20;
 /// Objects that the disk claims to have room for; it does not count them.
 const OBJECTS_MAX: u64 = 1 << 40;
 
@@ -257,11 +256,6 @@ impl MemoryObject {
     }
 }
 
-/// The end of the range, if an object can reach so far.
-fn end_of(offset: u64, length: u64) -> Result<u64> {
-    offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(DiskError::TooLarge)
-}
-
 impl Object for MemoryObject {
     fn number(&self, id: ObjectId) {
         // One that a crash has taken gets no number.
@@ -346,18 +340,7 @@ impl Object for MemoryObject {
     ) -> Result<u64> {
         end_of(offset, length)?;
         self.disk.power("disk.copy")?;
-        let mut copied = 0;
-        let mut buffer = vec![0; COPY_BYTES.min(usize::try_from(length).unwrap_or(COPY_BYTES))];
-        while copied < length {
-            let wanted = usize::try_from(length - copied).unwrap_or(usize::MAX).min(buffer.len());
-            let Some(from) = source_offset.checked_add(copied) else { break };
-            let read = source.read_at(from, &mut buffer[..wanted])?;
-            if read == 0 {
-                break;
-            }
-            copied += self.write_at(offset + copied, &buffer[..read])? as u64;
-        }
-        Ok(copied)
+        range::copy((source, source_offset), (self, offset), length)
     }
 
     fn sync(&self, what: Sync) -> Result<()> {

@@ -24,6 +24,8 @@ const ASKS: &str = r#"
 {"ask":"hosts"}
 {"ask":"queues"}
 {"ask":"resources"}
+{"ask":"limits"}
+{"ask":"try","spec":{"command":["true"],"features":"ssd && !slow","warning":"USR1@5 min"}}
 {"ask":"history","target":{"job":1,"index":null},"from":[{"job":1,"index":0},2]}
 {"ask":"explain","target":{"job":1,"index":null}}
 {"ask":"wait","job":1}
@@ -48,6 +50,8 @@ const ANSWERS: &str = r#"
 {"answer":"hosts","hosts":[]}
 {"answer":"queues","queues":[],"trouble":"no space"}
 {"answer":"resources","resources":[{"name":"licence","host":null,"total":2,"used":1}]}
+{"answer":"limits","limits":{"finished_age_seconds":604800.0,"tasks_max":1000000,"user_tasks_max":250000,"user_slots_max":null,"dispatch_seconds":0.0,"accept_rounds":0,"rerun":false,"profiles":["sas"]}}
+{"answer":"tried","queue":"normal","host":"h1","start":7}
 {"answer":"reservations","reservations":[]}
 {"answer":"groups","groups":[{"group":"/risk","limit":5,"used":2,"pending":3,"running":2,"suspended":0,"ended":1}]}
 {"answer":"history","attempts":[],"next":null}
@@ -67,6 +71,7 @@ const ORDERS: &str = r#"
 {"order":"suspend","task":{"job":1,"index":0},"attempt":1}
 {"order":"resume","task":{"job":1,"index":0},"attempt":1}
 {"order":"signal","task":{"job":1,"index":0},"attempt":1,"signal":"usr1"}
+{"order":"warn","task":{"job":1,"index":0},"attempt":1}
 {"order":"grant","lease":"30 s"}
 {"order":"noted","task":{"job":1,"index":0},"attempt":1}
 {"order":"release_work","task":{"job":1,"index":0},"requeues":0}

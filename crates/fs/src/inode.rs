@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use crate::directory::Directory;
-use crate::object::LiveObject;
+use crate::object::{LiveObject, Pool};
 use crate::record::{InodeRecord, Kind, ObjectRef};
 
 /// Set-user-id bit.
@@ -98,10 +98,11 @@ pub(crate) struct State {
 /// Values of extended attributes by name.
 pub(crate) type NamelessXattrs = Option<Box<BTreeMap<Vec<u8>, Vec<u8>>>>;
 
-/// What counts of an inode: bytes against its fileset, an object against a disk.
+/// What counts of an inode: bytes against its fileset, an object and its bytes against a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
     pub bytes: u64,
+    pub stored_bytes: u64,
     pub disk: Option<DiskId>,
 }
 
@@ -118,6 +119,8 @@ pub(crate) enum Body {
 #[derive(Default)]
 pub(crate) struct FileBody {
     pub object: Option<ObjectRef>,
+    /// The pool in which its bytes are to lie, if a rule says so.
+    pub placed: Option<Pool>,
     in_use: Option<Box<FileInUse>>,
 }
 
@@ -210,7 +213,7 @@ impl std::ops::DerefMut for FileBody {
 impl FileBody {
     /// A closed file whose bytes are in `object`.
     pub fn stored(object: Option<ObjectRef>) -> FileBody {
-        FileBody { object, in_use: None }
+        FileBody { object, placed: None, in_use: None }
     }
 
     /// Notes object attributes that the inode reflects from now on.
@@ -282,6 +285,7 @@ impl State {
             body,
             counted: Some(Counted {
                 bytes: if record.kind == Kind::File { record.size } else { 0 },
+                stored_bytes: record.allocated_bytes,
                 disk: record.layout.object().map(|at| at.disk),
             }),
             recorded: true,
@@ -348,6 +352,7 @@ impl State {
     pub fn counts(&self) -> Counted {
         Counted {
             bytes: if self.kind == Kind::File { self.size } else { 0 },
+            stored_bytes: self.allocated_bytes,
             disk: self.file().and_then(|file| file.object).map(|at| at.disk),
         }
     }

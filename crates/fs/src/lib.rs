@@ -69,14 +69,14 @@ pub use growth::Growth;
 pub use locks::LockRequest;
 pub use namespace::metrics;
 pub use namespace::{
-    Background, Cluster, FilePlace, HandOver, Interruption, KernelCache, LostDisk, LostFile,
-    Migrated, Namespace, NewDisk, Parts, UnreachableFile, Whose,
+    Background, Cluster, FilePlace, HandOver, Interruption, KernelCache, KernelTimes, LostDisk,
+    LostFile, Migrated, Namespace, NewDisk, Parts, UnreachableFile, Whose,
 };
 pub use native::NewFileset;
-pub use object::{DirectAccess, SeenObject};
+pub use object::{DirectAccess, Moves, SeenObject};
 pub use ops::{
-    Access, DirectoryItem, DiskStatus, FilesetStatus, Home, New, Opened, Replace, SetMode,
-    SetXattr, Statistics,
+    Access, ArchiveStatus, DirectoryItem, DiskStatus, FilesetStatus, Home, New, Opened, Replace,
+    SetMode, SetXattr, Statistics,
 };
 pub use owner::Owner;
 pub use partition::damage::DamagedFile;

@@ -27,11 +27,13 @@ mod live;
 mod mapped;
 mod pressure;
 mod probe;
+mod traffic;
 
 pub use disks::{DiskHealth, Disks, FsDisk};
 pub(crate) use disks::{POOLS_MAX, Pool, Pools};
 pub use live::LiveObject;
 use live::Loss;
+pub use traffic::Moves;
 
 /// The kernel's side of the direct path: it reads and writes registered files without us.
 pub trait DirectAccess: Send + std::marker::Sync {

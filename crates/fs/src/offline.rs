@@ -132,27 +132,27 @@ pub fn holds_files(stores: &dyn Stores, id: FilesetId) -> bool {
 pub fn look(stores: &dyn Stores, disks: &[(String, Arc<dyn Disk>)]) -> Result<Offline> {
     let root = stores.look(FilesetId::ROOT)?;
     let superblock = read_superblock(&*root)?;
-    let mut objects = BTreeMap::new();
+    let mut usage = BTreeMap::new();
     let (mut shown, mut store_bytes) = (Vec::new(), 0);
     for (id, record) in filesets(&*root)? {
-        let usage = if record.settings.placement == Placement::Native {
+        let held = if record.settings.placement == Placement::Native {
             look_at_native(&superblock, disks, &record.settings)
         } else if id == FilesetId::ROOT {
-            look_at(&*root, &mut objects)
+            look_at(&*root, &mut usage)
         } else {
-            stores.look(id).map_err(Into::into).and_then(|store| look_at(&*store, &mut objects))
+            stores.look(id).map_err(Into::into).and_then(|store| look_at(&*store, &mut usage))
         };
         store_bytes += stores.size_of(id).unwrap_or(0);
-        shown.push(FilesetStatus::of(&record.settings, usage));
+        shown.push(FilesetStatus::of(&record.settings, held));
     }
     let disk_of = |uuid: &str| disks.iter().find(|(known, _)| known == uuid).map(|(_, disk)| disk);
     let status = |record: &crate::record::DiskRecord| {
-        let objects = objects.get(&record.id).copied().unwrap_or_default();
+        let usage = usage.get(&record.id).into_iter().flatten().copied().sum();
         let mut found = match disk_of(&record.uuid) {
-            Some(disk) => DiskStatus::of(&record.uuid, &**disk, objects),
+            Some(disk) => DiskStatus::of(&record.uuid, &**disk, usage),
             None => {
                 let absent = AbsentDisk::new(&record.uuid, &record.location, "it cannot be opened");
-                DiskStatus::of(&record.uuid, &absent, objects)
+                DiskStatus::of(&record.uuid, &absent, usage)
             }
         };
         found.note_record(record);
@@ -173,15 +173,15 @@ fn look_at_native(
     NativePlace::find(&superblock.uuid, disks, settings)?.open().map(|_| Usage::default())
 }
 
-/// What a fileset holds; adds up its objects by disk.
-fn look_at(store: &dyn Store, objects: &mut BTreeMap<DiskId, u64>) -> Result<Usage> {
+/// What a fileset holds; notes what it holds on each disk.
+fn look_at(store: &dyn Store, usage: &mut BTreeMap<DiskId, Vec<DiskUsage>>) -> Result<Usage> {
     read_superblock(store)?;
     scan_prefix(store, &[key::DISK_USAGE], &mut |key, value| {
         if let Some(Key::DiskUsage(id)) = key::parse(key) {
-            *objects.entry(id).or_default() += decode::<DiskUsage>("disk usage", value)?.objects;
+            usage.entry(id).or_default().push(decode("disk usage", value)?);
         }
         Ok(())
     })?;
-    let usage = store.get(key::USAGE)?;
-    usage.map_or(Ok(Usage::default()), |usage| decode("usage", &usage))
+    let held = store.get(key::USAGE)?;
+    held.map_or(Ok(Usage::default()), |held| decode("usage", &held))
 }

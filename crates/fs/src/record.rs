@@ -134,11 +134,52 @@ pub struct Usage {
     pub bytes: u64,
 }
 
-/// What a disk holds for the file system.
+/// What the files of a fileset take on a disk; copies of files are not among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Occupancy {
+    /// Sum of the sizes of the files, in bytes.
+    pub bytes: u64,
+    /// Bytes that they take there, as far as their records say.
+    pub stored_bytes: u64,
+}
+
+/// What a disk holds for the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskUsage {
     /// Objects that records refer to.
     pub objects: u64,
+    /// What the files take whose objects they are; unknown where an earlier version of this program counted objects alone.
+    pub files: Option<Occupancy>,
+}
+
+impl Default for DiskUsage {
+    fn default() -> DiskUsage {
+        DiskUsage { objects: 0, files: Some(Occupancy::default()) }
+    }
+}
+
+impl DiskUsage {
+    /// Adds to what is there.
+    pub fn add(&mut self, objects: i64, bytes: i64, stored_bytes: i64) {
+        self.objects = self.objects.saturating_add_signed(objects);
+        if let Some(files) = &mut self.files {
+            // Sparse files can say more than the counter holds: it must come back to what it was.
+            files.bytes = files.bytes.wrapping_add_signed(bytes);
+            files.stored_bytes = files.stored_bytes.wrapping_add_signed(stored_bytes);
+        }
+    }
+}
+
+impl std::iter::Sum for DiskUsage {
+    fn sum<I: Iterator<Item = DiskUsage>>(all: I) -> DiskUsage {
+        all.fold(DiskUsage::default(), |sum, one| DiskUsage {
+            objects: sum.objects + one.objects,
+            files: sum.files.zip(one.files).map(|(sum, one)| Occupancy {
+                bytes: sum.bytes.wrapping_add(one.bytes),
+                stored_bytes: sum.stored_bytes.wrapping_add(one.stored_bytes),
+            }),
+        })
+    }
 }
 
 /// Kind of an inode.
@@ -273,7 +314,6 @@ macro_rules! records {
 
 records! {
     Usage: "usage", 2;
-    DiskUsage: "disk usage", 2;
     InodeRecord: "inode", 2;
     EntryRecord: "directory entry", 2;
 }

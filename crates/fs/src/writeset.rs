@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_base::{DiskId, Ino, ObjectId};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use crate::changes::Known;
 use crate::changes::Records;
@@ -79,14 +80,17 @@ pub enum Uncommitted<V> {
 /// Uncommitted values by key; `None` for deleted.
 pub type Overlay = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
+/// What a fileset holds on disks.
+pub type UsageOfDisks = FxHashMap<DiskId, DiskUsage>;
+
 /// All uncommitted changes. Guarded by one lock of its owner.
 pub struct WriteSet {
     pending: Changes,
     in_flight: Option<Arc<Changes>>,
     usage: Usage,
     usage_changed: bool,
-    objects: HashMap<DiskId, u64>,
-    objects_changed: HashSet<DiskId>,
+    disks: UsageOfDisks,
+    disks_changed: FxHashSet<DiskId>,
     /// Quotas, where there are any.
     pub(crate) quotas: Option<Box<Quotas>>,
     crowd: Arc<Crowd>,
@@ -127,16 +131,16 @@ impl Crowd {
 }
 
 impl WriteSet {
-    /// Nothing is uncommitted; the fileset holds what `usage` says, and each disk so many of its objects.
+    /// Nothing is uncommitted; the fileset holds what `usage` and `disks` say.
     #[must_use]
-    pub fn new(usage: Usage, objects: HashMap<DiskId, u64>, crowd: Arc<Crowd>) -> WriteSet {
+    pub fn new(usage: Usage, disks: UsageOfDisks, crowd: Arc<Crowd>) -> WriteSet {
         WriteSet {
             pending: Changes { number: 1, ..Changes::default() },
             in_flight: None,
             usage,
             usage_changed: false,
-            objects,
-            objects_changed: HashSet::new(),
+            disks,
+            disks_changed: FxHashSet::default(),
             quotas: None,
             crowd,
         }
@@ -250,23 +254,22 @@ impl WriteSet {
         self.usage_changed = true;
     }
 
-    /// Adds to the objects that records refer to on a disk.
-    pub fn count_objects(&mut self, disk: DiskId, objects: i64) {
-        let count = self.objects.entry(disk).or_default();
-        *count = count.saturating_add_signed(objects);
-        self.objects_changed.insert(disk);
+    /// Adds to the objects that records refer to on a disk, and to the bytes of files there and what these take.
+    pub fn count_on(&mut self, disk: DiskId, objects: i64, (bytes, stored_bytes): (i64, i64)) {
+        self.disks.entry(disk).or_default().add(objects, bytes, stored_bytes);
+        self.disks_changed.insert(disk);
     }
 
-    /// Objects that records refer to on a disk.
+    /// What the fileset holds on a disk.
     #[must_use]
-    pub fn objects(&self, disk: DiskId) -> u64 {
-        self.objects.get(&disk).copied().unwrap_or_default()
+    pub fn usage_of(&self, disk: DiskId) -> DiskUsage {
+        self.disks.get(&disk).copied().unwrap_or_default()
     }
 
-    /// Objects that records refer to, by disk.
+    /// What the fileset holds, by disk.
     #[must_use]
-    pub fn all_objects(&self) -> HashMap<DiskId, u64> {
-        self.objects.clone()
+    pub fn usage_of_disks(&self) -> &UsageOfDisks {
+        &self.disks
     }
 
     /// What the fileset holds now.
@@ -373,9 +376,9 @@ impl WriteSet {
         if std::mem::take(&mut self.usage_changed) {
             self.put(crate::key::USAGE.to_vec(), encode(&self.usage), Known::MayExist);
         }
-        for disk in std::mem::take(&mut self.objects_changed) {
-            let objects = self.objects(disk);
-            self.put(crate::key::disk_usage(disk), encode(&DiskUsage { objects }), Known::MayExist);
+        for disk in std::mem::take(&mut self.disks_changed) {
+            let usage = encode(&self.usage_of(disk));
+            self.put(crate::key::disk_usage(disk), usage, Known::MayExist);
         }
         self.put_quotas();
         if self.pending.is_empty() {
@@ -416,7 +419,7 @@ mod tests {
     use super::*;
 
     fn set() -> WriteSet {
-        WriteSet::new(Usage::default(), HashMap::new(), Arc::new(Crowd::above(1000, 1000)))
+        WriteSet::new(Usage::default(), UsageOfDisks::default(), Arc::new(Crowd::above(1000, 1000)))
     }
 
     fn stored(batch: &Changes) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {

@@ -11,15 +11,9 @@ use forebay_fs::quota::{LimitChange, QuotaChange, Subject};
 use forebay_fs::record::{Durability, Kind, Placement};
 use forebay_fs::snapshot::{CloneBytes, CloneStatus};
 use forebay_fs::{FsError, New, Result, SetAttributes, SetMode, SetXattr};
+use support::files::refused;
 use support::snapshots::{Tree, World, seen, take, tree_of};
 use support::{Handle, READ, READ_WRITE, ROOT, Rig, Shorthand as _, User, file};
-
-fn refused<T: std::fmt::Debug>(done: Result<T>) -> String {
-    match done {
-        Err(FsError::Refused(why)) => why,
-        other => panic!("not refused: {other:?}"),
-    }
-}
 
 fn clone(fs: &User, snapshot: &str, name: &str) -> Result<CloneStatus> {
     fs.at_owner().clone_snapshot(("data", snapshot), name, CloneBytes::Copy)

@@ -13,8 +13,9 @@ use forebay_fs::policy::Policy;
 use forebay_fs::record::{DEFAULT_POOL, DiskUse, Durability, Placement};
 use forebay_fs::reserve::Reserve;
 use forebay_fs::tasks::TaskState;
-use forebay_fs::{Access, Background, FsError, Namespace, NewDisk, NewFileset, Parts, Settings};
+use forebay_fs::{Access, Background, Namespace, NewDisk, NewFileset, Parts, Settings};
 use forebay_store::memory::MemoryStores;
+use support::files::refused;
 use support::{Nobody, Nodes, READ, ROOT, Shorthand as _, SteppedTimes, WRITE, new_stores};
 
 const ONE: NodeId = NodeId(1);
@@ -178,13 +179,6 @@ fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     while !holds() {
         assert!(begun.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
         std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn refused<T: std::fmt::Debug>(outcome: forebay_fs::Result<T>) -> String {
-    match outcome {
-        Err(FsError::Refused(why)) => why,
-        other => panic!("not refused: {other:?}"),
     }
 }
 

@@ -16,6 +16,7 @@ use forebay_fs::fsck::{self, Outcome, Repair};
 use forebay_fs::record::{DEFAULT_POOL, DiskUse, Durability, Placement};
 use forebay_fs::tasks::TaskState;
 use forebay_fs::{FsError, NewDisk, NewFileset, Parts};
+use support::files::{assert_holds, bytes_of, fill, refused};
 use support::{READ, READ_WRITE, ROOT, Rig, Shorthand as _, User, WRITE, fsck_of};
 
 const FIRST: &str = "disk-one";
@@ -110,40 +111,6 @@ fn objects_on(disk: &dyn Disk) -> Vec<ObjectId> {
     .unwrap();
     found.sort_unstable();
     found
-}
-
-fn refused<T: std::fmt::Debug>(outcome: forebay_fs::Result<T>) -> String {
-    match outcome {
-        Err(FsError::Refused(why)) => why,
-        other => panic!("not refused: {other:?}"),
-    }
-}
-
-/// Contents with holes that follow from a number.
-fn bytes_of(number: u64) -> Vec<u8> {
-    let mut dice = Dice::of(number);
-    let most = [10, 5000, 300_000][dice.index(3)];
-    let length = 1 + dice.index(most);
-    (0..length)
-        .map(|at| if at / 8192 % 3 == 1 { 0 } else { (at as u64 * 7 + number) as u8 })
-        .collect()
-}
-
-fn fill(fs: &User, parent: Ino, count: u64) -> BTreeMap<Ino, Vec<u8>> {
-    let mut files = BTreeMap::new();
-    for number in 0..count {
-        let ino = fs.make_file(parent, &format!("file-{number}"));
-        let bytes = bytes_of(number);
-        fs.write_file(ino, 0, &bytes);
-        files.insert(ino, bytes);
-    }
-    files
-}
-
-fn assert_holds(fs: &User, files: &BTreeMap<Ino, Vec<u8>>) {
-    for (ino, bytes) in files {
-        assert!(fs.contents(*ino) == *bytes, "inode {ino} has changed");
-    }
 }
 
 fn state_of(fs: &User, number: u64) -> TaskState {

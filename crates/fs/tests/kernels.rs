@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_base::{FailPoints, Ino, NodeId};
+use forebay_base::{Clock as _, FailPoints, FilesetId, Ino, NodeId};
 use forebay_disk::memory::MemoryDisk;
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{
-    Attributes, FsError, KeepName, KernelCache, Namespace, Parts, Replace, SetAttributes, Settings,
+    Attributes, FsError, HandOver, KeepName, KernelCache, KernelTimes, Namespace, Parts, Replace,
+    SetAttributes, Settings,
 };
 use forebay_store::memory::MemoryStores;
 use parking_lot::{Condvar, Mutex};
@@ -93,6 +94,10 @@ impl Site {
     }
 
     fn mount(&self, node: NodeId, ttl: Duration) -> Mounted {
+        self.mount_with(node, ttl.into())
+    }
+
+    fn mount_with(&self, node: NodeId, times: KernelTimes) -> Mounted {
         let disk = MemoryDisk::new(1 << 40, Arc::clone(&self.clock) as _);
         let settings = Settings { owner_wait: Duration::from_secs(20), ..Settings::default() };
         let parts = Parts {
@@ -105,8 +110,8 @@ impl Site {
         };
         let fs = self.nodes.join(node, parts);
         let memory = Arc::<Memory>::default();
-        fs.set_kernel_cache(Arc::clone(&memory) as _, ttl);
-        Mounted { fs, memory, ttl, requests: AtomicU64::new(0) }
+        fs.set_kernel_cache(Arc::clone(&memory) as _, times);
+        Mounted { fs, memory, ttl: times.lent, requests: AtomicU64::new(0) }
     }
 
     fn calls<T>(&self, work: impl FnOnce() -> T) -> (u64, T) {
@@ -127,13 +132,15 @@ impl Mounted {
         answer
     }
 
-    fn until(&self) -> Instant {
-        Instant::now() + self.ttl
+    /// Until when it keeps what an answer says.
+    fn until(&self, ino: Ino, name: Option<(Ino, &str)>) -> Instant {
+        let name = name.map(|(parent, name)| (parent, name.as_bytes()));
+        Instant::now() + self.fs.keeps_own(ino, name).unwrap_or(self.ttl)
     }
 
     fn keep_attributes(&self, caches: &mut Caches, found: &Attributes) {
         if found.cacheable {
-            caches.attributes.insert(found.ino, (*found, self.until()));
+            caches.attributes.insert(found.ino, (*found, self.until(found.ino, None)));
         }
     }
 
@@ -146,13 +153,14 @@ impl Mounted {
                 Ok(found) => {
                     self.keep_attributes(caches, found);
                     if found.name == KeepName::AsSet && self.fs.may_keep_name(found.ino) {
-                        caches.names.insert(key, (Some(found.ino), self.until()));
+                        let until = self.until(found.ino, Some((parent, name)));
+                        caches.names.insert(key, (Some(found.ino), until));
                     } else {
                         caches.names.remove(&key);
                     }
                 }
                 Err(_) if self.fs.may_keep_absence(parent) || self.fs.answer_lends_absence() => {
-                    caches.names.insert(key, (None, self.until()));
+                    caches.names.insert(key, (None, self.until(parent, Some((parent, name)))));
                 }
                 Err(_) => drop(caches.names.remove(&key)),
             }
@@ -373,7 +381,7 @@ fn names_that_do_not_change_stay_known_to_the_kernel_when_a_fileset_is_handed_ov
         caches.names.get(&name).is_some_and(|(_, until)| *until > Instant::now() + two.ttl / 2)
     });
     let fileset = data.fileset();
-    one.fs.hand_over(fileset, forebay_fs::HandOver::Refuse).unwrap();
+    one.fs.hand_over(fileset, HandOver::Refuse).unwrap();
     assert!(two.memory.released.lock().contains(&name), "it is asked for again, not dropped");
     site.nodes.give(fileset, TWO, 7);
     [&one, &two].iter().for_each(|node| node.fs.owner_changed(fileset).unwrap());
@@ -494,4 +502,77 @@ fn a_rename_is_refused_only_once_however_often_another_node_replaces_the_name() 
     };
     one.fs.read_directory(top, 0, visit).unwrap();
     assert!(names.contains(&b"moved".to_vec()));
+}
+
+/// As on a node: a short time for what is lent, a longer one for its own filesets.
+const TIMES: KernelTimes =
+    KernelTimes { lent: Duration::from_millis(300), own: Duration::from_secs(2) };
+
+#[test]
+fn the_owners_kernel_keeps_names_as_long_as_the_lease_lasts_and_others_do_not() {
+    let site = Site::new();
+    let (one, two) = (site.mount_with(ONE, TIMES), site.mount_with(TWO, TIMES));
+    let data = one.fs.fileset("data");
+    let known = one.fs.make_file(data, "known");
+    let name = Some((data, b"known".as_slice()));
+    let keeps = |node: &Mounted, ino: Ino, name| {
+        node.fs.begin_answer();
+        let kept = node.fs.keeps_own(ino, name);
+        node.fs.end_answer();
+        kept
+    };
+    assert_eq!(keeps(&one, known, name), Some(TIMES.own));
+    assert_eq!(keeps(&one, known, None), Some(TIMES.own));
+    assert_eq!(keeps(&two, known, name), None, "another node owns the fileset");
+    let elsewhere = Some((Ino::ROOT, b"data".as_slice()));
+    assert_eq!(keeps(&one, data, elsewhere), None, "the name is of another fileset");
+    assert_eq!(one.fs.keeps_own(known, name), None, "no answer is prepared");
+    let lease_left = |left: u64| {
+        one.fs.answer_until(Some(site.clock.boottime() + Duration::from_millis(left)));
+    };
+    lease_left(2000);
+    let kept = keeps(&one, known, name).unwrap();
+    assert!(kept > TIMES.lent && kept <= Duration::from_millis(1500), "{kept:?}");
+    lease_left(700);
+    assert_eq!(keeps(&one, known, name), None, "the lease ends too soon");
+    one.fs.answer_until(None);
+    assert_eq!(keeps(&one, known, name), Some(TIMES.own));
+}
+
+#[test]
+fn what_arrives_late_in_the_owners_kernel_is_taken_from_it() {
+    let site = Site::new();
+    let one = site.mount_with(ONE, TIMES);
+    let data = one.fs.fileset("data");
+    let known = one.fs.make_file(data, "known");
+    let name = (data, b"known".to_vec());
+    let answer = |takes: Duration| {
+        one.fs.begin_answer();
+        assert!(one.fs.keeps_own(known, Some((data, &name.1))).is_some());
+        std::thread::sleep(takes);
+        one.fs.end_answer();
+    };
+    answer(Duration::ZERO);
+    one.attributes(known).unwrap();
+    assert!(one.memory.released.lock().is_empty());
+    answer(Duration::from_millis(150));
+    wait_for(|| one.memory.released.lock().contains(&name));
+    assert!(!one.memory.caches.lock().attributes.contains_key(&known));
+}
+
+#[test]
+fn a_handover_waits_until_the_owners_kernel_keeps_no_names() {
+    let site = Site::new();
+    let (one, two) = (site.mount_with(ONE, TIMES), site.mount_with(TWO, TIMES));
+    let data = one.fs.fileset("data");
+    one.fs.make_file(data, "name");
+    let known = one.look_up(data, "name");
+    let (looked, fileset) = (Instant::now(), FilesetId(1));
+    one.fs.hand_over(fileset, HandOver::Refuse).unwrap();
+    assert!(looked.elapsed() >= TIMES.own, "it was handed over before the name had lapsed");
+    site.nodes.give(fileset, TWO, 71);
+    [&one, &two].iter().for_each(|node| node.fs.owner_changed(fileset).unwrap());
+    assert_eq!(two.look_up(data, "name"), known);
+    two.fs.unlink(data, b"name").unwrap();
+    assert_eq!(one.look_up(data, "name"), None);
 }

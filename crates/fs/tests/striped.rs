@@ -15,7 +15,8 @@ use forebay_fs::fsck::{NamedDisk, Outcome, Repair};
 use forebay_fs::policy::Policy;
 use forebay_fs::record::{DEFAULT_POOL, DiskRecord, Striping};
 use forebay_fs::snapshot::CloneBytes;
-use forebay_fs::{FsError, Migrated, NewDisk, Parts, Result, SetAttributes};
+use forebay_fs::{Migrated, NewDisk, Parts, Result, SetAttributes};
+use support::files::{Files, assert_holds, fill, refused};
 use support::snapshots::{seen, take, tree_of};
 use support::{
     Nobody, READ, READ_WRITE, Rig, Shorthand as _, TestDisk, User, WRITE, fsck_of, striped_over,
@@ -126,42 +127,13 @@ impl Wide {
     }
 }
 
-fn refused<T: std::fmt::Debug>(outcome: Result<T>) -> String {
-    match outcome {
-        Err(FsError::Refused(why)) => why,
-        other => panic!("not refused: {other:?}"),
-    }
-}
-
-/// Contents with holes that follow from a number.
-fn bytes_of(number: u64) -> Vec<u8> {
-    let mut dice = Dice::of(number);
-    let most = [10, 5000, 100_000][dice.index(3)];
-    let length = 1 + dice.index(most);
-    (0..length)
-        .map(|at| if at / 8192 % 3 == 1 { 0 } else { (at as u64 * 7 + number) as u8 })
-        .collect()
-}
-
-fn fill(fs: &User, count: u64) -> BTreeMap<Ino, Vec<u8>> {
-    let mut files = BTreeMap::new();
-    for number in 0..count {
-        let ino = fs.make_file(fs.fileset("data"), &format!("file-{number}"));
-        let bytes = bytes_of(number);
-        fs.write_file(ino, 0, &bytes);
-        files.insert(ino, bytes);
-    }
+fn fill_data(fs: &User, count: u64) -> Files {
+    let files = fill(fs, fs.fileset("data"), count);
     fs.sync_all().unwrap();
     files
 }
 
-fn assert_holds(fs: &User, files: &BTreeMap<Ino, Vec<u8>>) {
-    for (ino, bytes) in files {
-        assert!(fs.contents(*ino) == *bytes, "inode {ino} has changed");
-    }
-}
-
-fn move_all(fs: &User, pool: &str, files: &BTreeMap<Ino, Vec<u8>>) {
+fn move_all(fs: &User, pool: &str, files: &Files) {
     let inos: Vec<Ino> = files.keys().copied().collect();
     let outcomes = fs.migrate_files(pool, &inos).unwrap();
     let moved = outcomes.iter().filter(|outcome| matches!(outcome, Migrated::Moved { .. }));
@@ -173,7 +145,7 @@ fn move_all(fs: &User, pool: &str, files: &BTreeMap<Ino, Vec<u8>>) {
 fn a_file_that_is_striped_reads_as_before_is_written_in_place_and_comes_back() {
     let wide = Wide::new();
     let fs = wide.open();
-    let mut files = fill(&fs, 12);
+    let mut files = fill_data(&fs, 12);
     let about = |ino: &Ino| {
         let found = fs.attributes(*ino).unwrap();
         (found.size, found.modified, found.mode, found.nlink)
@@ -227,7 +199,7 @@ fn the_space_of_a_striped_disk_is_counted_once() {
 fn a_policy_stripes_large_files_and_a_drain_brings_them_back() {
     let wide = Wide::new();
     let fs = wide.open();
-    let files = fill(&fs, 20);
+    let files = fill_data(&fs, 20);
     let large = files.values().filter(|bytes| bytes.len() > 4096).count();
     assert!((1..20).contains(&large));
     let rules = "[[migrate]]\nname = 'wide'\nfrom = 'default'\nto = 'wide'\nlarger = '4 KiB'";
@@ -286,7 +258,7 @@ fn refused_or_invalid(done: Result<()>) -> String {
 fn a_striped_disk_without_one_of_its_parts_takes_its_files_along_and_no_others() {
     let wide = Wide::new();
     let fs = wide.open();
-    let files = fill(&fs, 8);
+    let files = fill_data(&fs, 8);
     let (striped, near): (BTreeMap<_, _>, BTreeMap<_, _>) =
         files.into_iter().enumerate().partition_map();
     move_all(&fs, WIDE_POOL, &striped);
@@ -343,7 +315,7 @@ fn a_crash_while_files_are_striped_or_brought_back_loses_nothing() {
             println!("cut at {point} after {passes} passes, seed {seed}, back: {goes_back}");
             let wide = Wide::new();
             let fs = wide.open();
-            let files = fill(&fs, 8);
+            let files = fill_data(&fs, 8);
             if goes_back {
                 move_all(&fs, WIDE_POOL, &files);
             }
@@ -452,7 +424,7 @@ fn snapshots_and_clones_hold_what_striped_files_held() {
     let wide = Wide::new();
     let fs = wide.open();
     fs.set_fileset_pool("data", WIDE_POOL).unwrap();
-    let mut files = fill(&fs, 6);
+    let mut files = fill_data(&fs, 6);
     assert_eq!(wide.objects(), 6);
     take(&fs, "one");
     let before = tree_of(&fs, fs.fileset("data"));
@@ -495,7 +467,7 @@ fn copies_never_lie_on_a_disk_that_fails_with_that_of_the_file() {
 fn fsck_names_a_file_of_which_a_part_is_missing_and_repairs_the_others() {
     let wide = Wide::new();
     let fs = wide.open();
-    let files = fill(&fs, 5);
+    let files = fill_data(&fs, 5);
     move_all(&fs, WIDE_POOL, &files);
     wide.close(fs);
     let (broken, whole) = (*files.keys().next().unwrap(), files.iter().skip(1));

@@ -87,13 +87,26 @@ impl Adapter {
         &self.top
     }
 
-    /// Answer that tells of an inode under a name.
-    pub(crate) fn entry(&self, attributes: &Attributes) -> EntryOut {
+    /// Answer that tells of an inode under a name in a directory.
+    pub(crate) fn entry(&self, name: (Ino, &[u8]), attributes: &Attributes) -> EntryOut {
         let lapses = attributes.name == KeepName::AsSet && !self.fs.may_keep_name(attributes.ino);
-        let entry = self.ttl.entry(attributes);
+        let is_own = attributes.name == KeepName::AsSet && !lapses;
+        let own = if is_own { self.fs.keeps_own(attributes.ino, Some(name)) } else { None };
+        let entry = own.map_or(self.ttl, Ttl).entry(attributes);
         let entry =
             if lapses { EntryOut { entry_valid: 0, entry_valid_nsec: 0, ..entry } } else { entry };
         EntryOut { nodeid: self.top.number_of(attributes.ino), ..entry }
+    }
+
+    /// Answer that says that there is nothing under a name in a directory.
+    pub(crate) fn absent(&self, name: (Ino, &[u8])) -> EntryOut {
+        self.fs.keeps_own(name.0, Some(name)).map_or(self.ttl, Ttl).absent()
+    }
+
+    /// How long the kernel may keep attributes that it is told alone.
+    fn ttl_of(&self, attributes: &Attributes) -> Ttl {
+        let own = if attributes.cacheable { self.fs.keeps_own(attributes.ino, None) } else { None };
+        own.map_or(self.ttl, Ttl)
     }
 
     /// Requests since the session began: how many of each kind, by their names in the protocol.
@@ -268,7 +281,7 @@ impl Adapter {
     fn getattr(&self, request: Request, mut body: Body<'_>, reply: &mut Reply) -> Answer<()> {
         let _: GetattrIn = body.take()?;
         let attributes = self.fs.getattr(request.ino)?;
-        reply.push(&self.ttl.attributes(&attributes));
+        reply.push(&self.ttl_of(&attributes).attributes(&attributes));
         Ok(())
     }
 
@@ -281,7 +294,7 @@ impl Adapter {
             reserved: 0,
         };
         let plain = crate::reply::attr(&of);
-        let (attr_valid, attr_valid_nsec) = self.ttl.parts(&of);
+        let (attr_valid, attr_valid_nsec) = self.ttl_of(&of).parts(&of);
         reply.push(&StatxOut {
             attr_valid,
             attr_valid_nsec,
@@ -332,7 +345,7 @@ impl Adapter {
         };
         let change = || self.fs.set_attributes_here(request.ino, set);
         let attributes = self.recalled(request, change)?;
-        reply.push(&self.ttl.attributes(&attributes));
+        reply.push(&self.ttl_of(&attributes).attributes(&attributes));
         Ok(())
     }
 

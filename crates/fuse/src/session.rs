@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use forebay_fs::object::DirectAccess;
-use forebay_fs::{Namespace, Stale};
+use forebay_fs::{KernelTimes, Namespace, Stale};
 use parking_lot::Mutex;
 
 use crate::activity::Activities;
@@ -95,7 +95,9 @@ impl Opening {
                 "the transport \"uring\" is not available: {why}"
             )));
         }
-        adapter.fs.set_kernel_cache(Arc::clone(&device) as _, adapter.settings.kernel_ttl);
+        let times =
+            KernelTimes { lent: adapter.settings.kernel_ttl, own: adapter.settings.own_kernel_ttl };
+        adapter.fs.set_kernel_cache(Arc::clone(&device) as _, times);
         let opening = Opening { device, adapter, ring, ends };
         let direct = opening.open_direct_path();
         Ok((opening, direct))

@@ -24,6 +24,8 @@ pub struct Settings {
     pub extended_attributes: bool,
     /// How long the kernel may keep names and attributes without asking.
     pub kernel_ttl: Duration,
+    /// As `kernel_ttl`, of filesets that this node of a cluster owns; `kernel_ttl` is for others then.
+    pub own_kernel_ttl: Duration,
     /// Read-ahead of the mount (served path); needs root.
     pub read_ahead: ByteSize,
 }
@@ -131,7 +133,8 @@ impl Section for Settings {
             name: "kernel_ttl",
             default: "\"1 h\"",
             allowed: "a time from \"0 s\" to \"24 h\"",
-            meaning: "How long the kernel may cache names and attributes without asking.",
+            meaning: "How long the kernel may cache names and attributes without asking. In a cluster at most 5 s of filesets \
+                      of this node, and 0.4 s of others.",
             set: |s, v| value::duration(v, MS(0), MS(86_400_000)).map(|x| s.kernel_ttl = x),
         },
         Setting {
@@ -155,6 +158,7 @@ impl Default for Settings {
             request_max: ByteSize(0),
             extended_attributes: false,
             kernel_ttl: Duration::ZERO,
+            own_kernel_ttl: Duration::ZERO,
             read_ahead: ByteSize(0),
         }
         .with_defaults()

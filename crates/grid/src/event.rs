@@ -432,6 +432,15 @@ pub enum Effect {
         /// Which signal.
         signal: JobSignal,
     },
+    /// Tell the host to warn a task that its end is near, as its job wants it.
+    Warn {
+        /// Which task.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+        /// Where.
+        host: HostName,
+    },
     /// Tell the host that it may let jobs run for so long, counted from when it sent the message that
     /// this answers. A lease that is over without another ends all its jobs by force.
     GrantLease {

@@ -84,6 +84,7 @@ fn own_bytes(spec: &JobSpec, condition: Option<&Condition<Target>>) -> u64 {
     let mut named = spec.hosts.entries();
     spec.depends.iter().for_each(|depends| depends.0.each(&mut |_, _| named += 1));
     named += spec.resources.iter().count();
+    spec.features.iter().for_each(|features| features.each(&mut |_| named += 1));
     let listed = named * NAMED_BYTES + conditions * CONDITION_BYTES;
     let group = spec.group.as_ref().map_or(0, |group| group.as_str().len());
     (JOB_BYTES + text + words + ranges + listed + group) as u64

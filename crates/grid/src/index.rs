@@ -90,6 +90,10 @@ pub(crate) struct Index {
     pub dependents: FxHashMap<JobId, BTreeSet<JobId>>,
     pub named: BTreeMap<(UserId, String), BTreeSet<JobId>>,
     pub deadlines: BTreeSet<(Moment, TaskId)>,
+    /// Tasks to be warned that their end is near, by when.
+    pub warnings: BTreeSet<(Moment, TaskId)>,
+    /// Those that are due, on hosts that cannot be reached.
+    pub unwarned: BTreeSet<TaskId>,
     pub finished: Finished,
     pub finished_at: FxHashMap<JobId, Moment>,
     /// Bytes that the other jobs hold.
@@ -253,6 +257,7 @@ impl Index {
                         let task = TaskId { job: id, index: job.index_at(place) };
                         self.occupy(task, job, run);
                         self.deadlines.extend(run.deadline().map(|at| (at, task)));
+                        self.warnings.extend(run.warning(&job.spec).map(|at| (at, task)));
                     }
                     Task::Held(_) | Task::Finished(_) => {}
                 }
@@ -275,6 +280,10 @@ impl Index {
                 if let Some(at) = run.deadline() {
                     self.deadlines.remove(&(at, task));
                 }
+                if let Some(at) = run.warning(&job.spec) {
+                    self.warnings.remove(&(at, task));
+                }
+                self.unwarned.remove(&task);
             }
         }
         self.times.close(id, job);
@@ -577,6 +586,13 @@ impl Index {
                 self.deadlines.remove(&(at, name));
             }
             self.deadlines.extend(deadline(&after).map(|at| (at, name)));
+        }
+        let warning = |before: &Before| before.run.as_ref().and_then(|run| run.warning(&job.spec));
+        if warning(before) != warning(&after) {
+            if let Some(at) = warning(before) {
+                self.warnings.remove(&(at, name));
+            }
+            self.warnings.extend(warning(&after).map(|at| (at, name)));
         }
         match (&before.run, &after.run) {
             (None, Some(run)) => self.occupy(name, job, run),

@@ -315,6 +315,13 @@ impl Ledger {
         // The environment stays where it lies: others may share it.
         let environment = std::mem::take(&mut entry.spec.environment);
         let script = entry.spec.script.take();
+        if entry.spec.deadline != spec.deadline || entry.spec.warning != spec.warning {
+            for task in &mut entry.tasks {
+                if let Task::Active(run) = task {
+                    run.warned = false;
+                }
+            }
+        }
         *entry.spec = JobSpec { environment, script, ..spec.clone() };
         entry.queue = queue;
         entry.condition.clone_from(condition);
@@ -325,6 +332,8 @@ impl Ledger {
             };
             for task in &mut entry.tasks {
                 if let Task::Active(run) = task {
+                    // Another end is one of which it is warned anew.
+                    run.warned &= run.limit_ms == limit_ms;
                     run.limit_ms = limit_ms;
                 }
             }

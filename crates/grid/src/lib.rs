@@ -92,6 +92,7 @@ pub mod task;
 mod times;
 pub mod vocabulary;
 mod waits;
+pub mod warning;
 pub mod wrap;
 
 pub use event::{Effect, Event, Outcome};

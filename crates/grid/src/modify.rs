@@ -5,12 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::group::JobGroup;
 use crate::parse::dependency::Dependency;
+use crate::parse::features::Features;
 use crate::parse::hosts::HostList;
 use crate::parse::period::Period;
 use crate::parse::resources::Resources;
 use crate::sparse::sparse;
 use crate::spec::{JobSpec, Rerun, Sharing};
 use crate::vocabulary::{Moment, QueueName, ReservationName};
+use crate::warning::Warning;
 
 /// What becomes of something that a job may have or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +65,8 @@ sparse! {
         pub rerun: Option<Rerun>,
         pub reservation: Option<Set<ReservationName>>,
         pub group: Option<Set<JobGroup>>,
+        pub warning: Option<Set<Warning>>,
+        pub features: Option<Set<Features>>,
         /// How many elements of an array may be on hosts at once.
         pub running_max: Option<Set<u32>>,
         /// Takes the place of a priority.
@@ -90,6 +94,8 @@ impl Changes {
             begin: self.begin.clone(),
             running_max: self.running_max.clone(),
             reservation: self.reservation.clone(),
+            warning: self.warning.clone(),
+            features: self.features.clone(),
             rank: self.rank,
             priority: self.priority,
             ..Changes::default()
@@ -108,7 +114,7 @@ impl Changes {
             ($($name:ident),*) => { $(if let Some(value) = &self.$name { spec.$name = value.value(); })* };
         }
         take!(name, slots, hosts, resources, sharing, priority, project, rerun);
-        set!(memory, depends, begin, deadline, time_limit, reservation, group);
+        set!(memory, depends, begin, deadline, time_limit, reservation, group, warning, features);
         if let Some(queue) = &self.queue {
             spec.queue = Some(queue.clone());
         }

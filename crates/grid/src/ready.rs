@@ -1,6 +1,6 @@
 //! Who may go next: tasks that wait for nothing but a place, by queue, user and shape.
 //!
-//! A shape is what decides on which hosts a task fits: slots, memory, resources, whether it shares its host, host list,
+//! A shape is what decides on which hosts a task fits: slots, memory, resources, features, whether it shares its host, host list,
 //! time limit, excluded hosts, its reservation, its job group and where its inputs lie.
 //! Tasks of one shape fit or fail together, so a round looks at each shape once and not at each task.
 //! An array is one entry, whatever its size.
@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use rustc_hash::FxHashMap;
 
 use crate::group::JobGroup;
+use crate::parse::features::Features;
 use crate::parse::hosts::HostList;
 use crate::parse::period::Period;
 use crate::parse::resources::Resources;
@@ -27,6 +28,8 @@ pub(crate) struct Shape {
     pub time_limit: Option<Period>,
     pub excluded: Vec<HostId>,
     pub resources: Resources,
+    /// What must hold of the features of its host.
+    pub features: Option<Features>,
     pub sharing: Sharing,
     pub io_heavy: bool,
     /// Whether it is an interactive job, which only agents can connect with its client, or a service, which only they watch.
@@ -48,6 +51,7 @@ impl Shape {
             time_limit: spec.time_limit,
             excluded,
             resources: spec.resources.clone(),
+            features: spec.features.clone(),
             sharing: spec.sharing,
             io_heavy: spec.io_heavy,
             needs_agent: spec.interactive.is_some() || spec.service.is_some(),

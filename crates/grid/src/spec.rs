@@ -14,6 +14,7 @@ use crate::group::JobGroup;
 use crate::notify::Notify;
 use crate::parse::array::ArraySpec;
 use crate::parse::dependency::Dependency;
+use crate::parse::features::Features;
 use crate::parse::hosts::HostList;
 use crate::parse::period::Period;
 use crate::parse::requeue::RequeueExits;
@@ -21,6 +22,7 @@ use crate::parse::resources::Resources;
 use crate::service::Service;
 use crate::sparse::sparse;
 use crate::vocabulary::{HostName, Moment, ProfileName, QueueName, ReservationName};
+use crate::warning::Warning;
 use crate::wrap;
 
 /// The most slots of a job.
@@ -194,6 +196,10 @@ sparse! {
         pub inputs: Vec<Input>,
         /// The job group of its user in which it is.
         pub group: Option<JobGroup>,
+        /// The signal that it gets some time before it is ended for its time limit or its deadline.
+        pub warning: Option<Warning>,
+        /// What must hold of the features of its host.
+        pub features: Option<Features>,
     }
 }
 

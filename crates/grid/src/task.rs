@@ -15,7 +15,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::parse::resources::Resources;
-use crate::spec::{Exit, Usage};
+use crate::spec::{Exit, JobSpec, Usage};
 use crate::state::JobState;
 use crate::vocabulary::{Attempt, HostId, JobId, Moment};
 
@@ -78,6 +78,8 @@ pub struct Run {
     pub why: Why,
     /// Hosts on which it may not run again.
     pub excluded: Option<Box<Excluded>>,
+    /// Whether it was warned that its end is near.
+    pub warned: bool,
 }
 
 /// What a task on a host holds besides slots and memory.
@@ -354,6 +356,8 @@ pub enum Step {
         /// That job.
         by: JobId,
     },
+    /// It was warned that its end is near.
+    Warned,
 }
 
 /// What becomes of a task whose attempt ended.
@@ -392,6 +396,7 @@ impl Task {
             | (Task::Held(_), Step::Released | Step::Cancelled | Step::NeverMet | Step::Expired)
             | (Task::Active(_), Step::Stopped(_) | Step::Ending(_) | Step::Ended { .. })
             | (Task::Finished(_), Step::Requeued) => true,
+            (Task::Active(run), Step::Warned) => !run.warned,
             (Task::Active(run), Step::Started) => run.phase == Phase::Starting,
             (Task::Active(run), Step::Continued(stops)) => run.stops().has(*stops),
             (Task::Active(run), Step::Skipped { .. } | Step::Preempted { .. }) => {
@@ -448,7 +453,12 @@ impl Task {
                     ending: None,
                     why: *why,
                     excluded: waiting.excluded,
+                    warned: false,
                 }))
+            }
+            (Task::Active(mut run), Step::Warned) => {
+                run.warned = true;
+                Task::Active(run)
             }
             (Task::Active(mut run), Step::Ending(ending)) => {
                 run.ending = Some(*ending);
@@ -567,6 +577,15 @@ impl Run {
             }
             (Phase::Starting | Phase::Running { .. } | Phase::Suspended { .. }, _) => None,
         }
+    }
+
+    /// When it is warned that its end is near, as its job wants it, if it was not.
+    #[must_use]
+    pub fn warning(&self, spec: &JobSpec) -> Option<Moment> {
+        let warning = spec.warning.as_ref().filter(|_| !self.warned && self.ending.is_none())?;
+        let Phase::Running { started, .. } = self.phase else { return None };
+        let end = [self.deadline(), spec.deadline].into_iter().flatten().min()?;
+        Some(Moment(end.0.saturating_sub(warning.before.as_ms())).max(started))
     }
 
     fn end(self, at: Moment, exit: Option<Exit>, fate: Fate) -> Task {

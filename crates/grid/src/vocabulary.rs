@@ -240,6 +240,10 @@ name! {
     /// Name of a counted resource, such as a licence.
     ResourceName, "resource"
 }
+name! {
+    /// Name of a feature that hosts have.
+    FeatureName, "feature"
+}
 
 /// Names and their places: a name keeps the place at which it was first seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

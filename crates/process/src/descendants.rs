@@ -116,6 +116,15 @@ pub fn signal_outside(group: Pid, signal: Signal) {
     }
 }
 
+/// Signals those of the processes below this one that are meant.
+pub fn signal_those(is_meant: impl Fn(Pid) -> bool, signal: Signal) {
+    for process in living(rustix::process::getpid()) {
+        if is_meant(process.pid) {
+            process.signal(signal);
+        }
+    }
+}
+
 /// Orphans of this process, all of whose children are started by its first thread: the kernel gives orphans to that thread
 /// too. What those used that have ended, and the children that they waited for.
 #[derive(Debug)]

@@ -51,6 +51,9 @@ pub struct Disk {
 #[derive(Subcommand)]
 enum Action {
     /// List disks with their pools, sizes and use.
+    ///
+    /// FILES is the sum of the sizes of the files that lie on a disk, STORED what they take there: less if they are compressed (in
+    /// archives) or sparse. Copies of files count in OBJECTS alone.
     #[command(after_help = "Examples:
   forebay disk list /srv/forebay
   forebay disk list /srv/forebay --json | jq '.[] | {uuid, pool}'")]
@@ -434,8 +437,20 @@ fn list(root: &Path, json: bool) -> Result<()> {
         return crate::output::put_json(&disks);
     }
     let of_nodes = home.node().is_some();
-    let columns =
-        ["DISK", "ID", "POOL", "GROUP", "USE", "KIND", "SIZE", "AVAILABLE", "FULL", "OBJECTS"];
+    let columns = [
+        "DISK",
+        "ID",
+        "POOL",
+        "GROUP",
+        "USE",
+        "KIND",
+        "SIZE",
+        "AVAILABLE",
+        "FULL",
+        "OBJECTS",
+        "FILES",
+        "STORED",
+    ];
     let columns: Vec<&str> =
         of_nodes.then_some(["NODE", "STATE"]).into_iter().flatten().chain(columns).collect();
     let mut table = Table::new(&columns);
@@ -480,5 +495,7 @@ fn cells(disk: &DiskStatus) -> Vec<String> {
         sized(bytes(disk.available_bytes)),
         sized(format!("{full} %")),
         disk.objects_in_use.to_string(),
+        disk.files.map_or("-".to_owned(), |files| bytes(files.bytes)),
+        disk.files.map_or("-".to_owned(), |files| bytes(files.stored_bytes)),
     ]
 }

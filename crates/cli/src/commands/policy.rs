@@ -5,17 +5,18 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
-use forebay_fs::policy::{Accounts, Policy as Rules, PolicyReport};
+use forebay_fs::policy::{Accounts, Place, Policy as Rules, PolicyReport};
 use forebay_process::user;
 
 use super::disk::{Show, changed, task};
-use crate::control::{Answer, Ask};
+use crate::control::{self, Answer, Ask};
 use crate::home::Home;
 use crate::output::{Table, bytes};
 
-/// Move files between pools, remove old ones, and list files, by rules in a file.
+/// Place new files, move files between pools, remove old ones, and list files, by rules in a file.
 ///
-/// The file is TOML. Each `[[migrate]]` rule names the pool that files lie in (from) and the pool that they go to (to); the
+/// The file is TOML. `[[place]]` rules name the pool that new files lie in (to), by fileset, user, group and name patterns
+/// (files); what matches none lies in the pool of its fileset. They are in force from `forebay policy apply` on. Each `[[migrate]]` rule names the pool that files lie in (from) and the pool that they go to (to); the
 /// first rule that matches a file decides. Rules can be limited by fileset, user, group, name patterns (files), size
 /// (larger, smaller), age of the content (older), and by the fill of the pool: above and until, in percent, move the
 /// oldest files until the pool is that full. `[[delete]]` rules remove files of a fileset whose content has not changed for
@@ -32,6 +33,12 @@ use crate::output::{Table, bytes};
   forebay policy run /srv/forebay --wait
 
 A rules file:
+  [[place]]
+  name = \"logs are on the slow disks from the beginning\"
+  to = \"slow\"
+  fileset = \"data\"
+  files = [\"*.log\", \"*.tmp\"]
+
   [[migrate]]
   name = \"results nobody changes any more\"
   from = \"flash\"
@@ -72,7 +79,7 @@ enum Action {
     },
     /// Keep a copy of a rules file as the policy of a file system, after checking it against pools and filesets.
     ///
-    /// Nothing is moved until `forebay policy run`: run it by a timer, or by a schedule of `forebay flow`.
+    /// Rules that place new files are in force at once. Nothing is moved until `forebay policy run`: run it by a timer, or by a schedule of `forebay flow`.
     #[command(after_help = "Examples:\n  forebay policy apply /srv/forebay rules.toml")]
     Apply {
         /// Home folder of the file system.
@@ -131,8 +138,9 @@ impl Policy {
             Action::Check { file } => {
                 let rules = read(&file)?;
                 outln!(
-                    "{}: {} rules that move files, {} that remove files, {} that list files",
+                    "{}: {} rules that place new files, {} that move files, {} that remove files, {} that list files",
                     file.display(),
+                    rules.place.len(),
                     rules.migrate.len(),
                     rules.delete.len(),
                     rules.list.len()
@@ -202,11 +210,25 @@ fn apply(root: &Path, file: &Path) -> Result<()> {
     std::fs::set_permissions(&fresh, only_owner).with_context(io)?;
     std::fs::File::open(&fresh).and_then(|file| file.sync_all()).with_context(io)?;
     std::fs::rename(&fresh, &place)
-        .with_context(|| format!("cannot put {} in place", place.display()))
+        .with_context(|| format!("cannot put {} in place", place.display()))?;
+    if home.try_lock()?.is_none() {
+        control::ask(home.root(), &Ask::PlaceFiles)?;
+    }
+    Ok(())
+}
+
+/// The rules of a file system that place new files; none if it has no policy.
+pub fn places(home: &Home) -> Result<Vec<Place>> {
+    let place = home.root().join(Home::POLICY);
+    match std::fs::read_to_string(&place) {
+        Ok(text) => Ok(parse(&place, &text)?.place),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", place.display())),
+    }
 }
 
 fn look(root: &Path, rules: &Rules) -> Result<PolicyReport> {
-    let ask = Ask::LookAtPolicy { policy: rules.clone() };
+    let ask = Ask::LookAtPolicy { place: rules.place.clone(), policy: rules.clone() };
     match changed(root, &ask, |fs| Ok(fs.look_at_policy(rules)?))? {
         Ok(Answer::Policy(report)) => Ok(report),
         Ok(_) => bail!("the daemon answered without a report; does it run another version?"),

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use forebay_fs::record::MountState;
+use forebay_fs::{ArchiveStatus, DiskStatus};
 
 use crate::control::{self, Answer, Ask, MountStatus, Status as Found};
 use crate::home::Home;
@@ -68,6 +69,7 @@ fn print(found: &Found) -> Result<()> {
         ),
     }
     outln!("stores       {}", bytes(found.store_bytes));
+    print_effective(&found.disks)?;
     let mut disks =
         Table::new(&["DISK", "POOL", "KIND", "SIZE", "AVAILABLE", "OBJECTS", "SPARE", "ERRORS"]);
     for disk in &found.disks {
@@ -98,6 +100,9 @@ fn print(found: &Found) -> Result<()> {
                 bytes(disk.reserve_bytes)
             );
         }
+        if let Some(archive) = &disk.archive {
+            print_archive(&disk.location, archive)?;
+        }
         for advice in &disk.advice {
             outln!("  note on {}: {advice}", disk.location);
         }
@@ -109,6 +114,44 @@ fn print(found: &Found) -> Result<()> {
     }
     out!("\n{}", filesets.render());
     super::fileset::print_problems(&found.filesets)
+}
+
+/// What files hold against what they take, on all disks of which that is known.
+fn print_effective(disks: &[DiskStatus]) -> Result<()> {
+    let known = disks.iter().filter_map(|disk| disk.files);
+    let (size, stored) = known.fold((0, 0_u64), |(size, stored): (u64, u64), files| {
+        (size.saturating_add(files.bytes), stored.saturating_add(files.stored_bytes))
+    });
+    if stored > 0 {
+        outln!("files        {} in {} ({})", bytes(size), bytes(stored), ratio(size, stored));
+    }
+    Ok(())
+}
+
+/// How many bytes of files each stored byte holds.
+#[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
+fn ratio(size: u64, stored: u64) -> String {
+    format!("{:.2} to 1", size as f64 / stored as f64)
+}
+
+fn print_archive(location: &str, archive: &ArchiveStatus) -> Result<()> {
+    let ArchiveStatus { archived, recalled, requests } = archive;
+    let all = requests.puts + requests.gets + requests.lists + requests.removals;
+    let failed = |failures: u64| match failures {
+        0 => String::new(),
+        count => format!(" ({count} FAILED)"),
+    };
+    outln!(
+        "  since the mount {location} took {} files ({}){}, gave back {} ({}){}, and answered {all} requests{}",
+        archived.files,
+        bytes(archived.bytes),
+        failed(archived.failures),
+        recalled.files,
+        bytes(recalled.bytes),
+        failed(recalled.failures),
+        failed(requests.failures)
+    );
+    Ok(())
 }
 
 fn print_mount(mount: &MountStatus) -> Result<()> {
@@ -145,6 +188,9 @@ fn print_mount(mount: &MountStatus) -> Result<()> {
             }
             (None, None) => outln!("native       {name} is on its node, and served by its daemon"),
         }
+    }
+    for fault in &mount.placing_faults {
+        outln!("placement    RULE IGNORED: {fault}");
     }
     if let Some(fault) = &mount.schedules_fault {
         outln!("snapshots    NO SCHEDULE IS CARRIED OUT: {fault}");

@@ -8,12 +8,29 @@ use anyhow::{Result, bail, ensure};
 /// Shells that know `exec <FILE`.
 const SHELLS: [&str; 5] = ["bash", "dash", "ksh", "sh", "zsh"];
 
+/// Whether a name stands for no file.
+fn is_nothing(file: &str) -> bool {
+    file.is_empty() || file == "/dev/null" || file.eq_ignore_ascii_case("none")
+}
+
+/// Refuses a file for standard input where it cannot be opened for the job. `option` is how the command line names it.
+///
+/// # Errors
+/// If one is wanted.
+pub fn refuse(option: &str, file: &str) -> Result<()> {
+    ensure!(
+        is_nothing(file),
+        "{option} {file} is for batch scripts that sbatch or bsub submits; redirect standard input in the script"
+    );
+    Ok(())
+}
+
 /// A script whose first act is to read from a file. `option` is how the command line names it.
 ///
 /// # Errors
 /// If the script names no shell, or the name of the file has parts that only the job could replace.
 pub fn redirected(script: &str, option: &str, file: &str) -> Result<String> {
-    if file.is_empty() || file == "/dev/null" || file.eq_ignore_ascii_case("none") {
+    if is_nothing(file) {
         return Ok(script.to_owned());
     }
     ensure!(
@@ -50,6 +67,8 @@ mod tests {
         );
         assert_eq!(of("#!/usr/bin/python3\n", "/dev/null").unwrap(), "#!/usr/bin/python3\n");
         assert_eq!(of("cat\n", "in").unwrap(), "exec <'in' || exit 1\ncat\n");
+        assert!(["", "/dev/null", "NONE"].iter().all(|none| refuse("-i", none).is_ok()));
+        assert!(refuse("-i", "in").is_err());
         for (script, file) in [("#!/usr/bin/python3\n", "in"), ("#!/bin/sh\n", "in.%J")] {
             assert!(of(script, file).is_err(), "{script} {file}");
         }

@@ -4,8 +4,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use forebay_engine::protocol::client::Client;
-use forebay_engine::protocol::{Asked, Detail, JobView};
+use forebay_engine::protocol::{Answer, Ask, Asked, Detail, JobView};
 use forebay_grid::dialect::{element_number, task_of_number};
+use forebay_grid::grid::{Explanation, Reason};
+use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::{Moment, Target, TaskId};
 
 use crate::commands::grid::home_of;
@@ -28,6 +30,8 @@ pub struct Row {
     pub target: Target,
     /// Why it waits, where that was asked.
     pub reasons: Vec<String>,
+    /// When it starts at the latest, where that was asked and is known.
+    pub estimate: Option<Moment>,
 }
 
 impl Row {
@@ -38,7 +42,7 @@ impl Row {
     pub fn of(mut view: JobView) -> Result<Row> {
         let target = view.id.parse::<Target>().map_err(anyhow::Error::msg)?;
         let asked = view.asked.take().context("the controller is a different version")?;
-        Ok(Row { view, asked: *asked, target, reasons: Vec::new() })
+        Ok(Row { view, asked: *asked, target, reasons: Vec::new(), estimate: None })
     }
 
     /// What its indices are higher than its user wrote them.
@@ -86,7 +90,13 @@ impl Row {
         let row = |index| {
             let target = Target { index: Some(index), ..self.target };
             let view = JobView { tasks: 1, id: target.to_string(), ..self.view.clone() };
-            Row { view, asked: self.asked.clone(), target, reasons: self.reasons.clone() }
+            Row {
+                view,
+                asked: self.asked.clone(),
+                target,
+                reasons: self.reasons.clone(),
+                estimate: None,
+            }
         };
         indices.map(row).collect()
     }
@@ -96,6 +106,31 @@ impl Row {
         let started = self.view.started?;
         Some(self.view.ended.unwrap_or(now).since(started) / 1000)
     }
+}
+
+/// The most jobs of which it is asked when they start.
+const ESTIMATED_MAX: usize = 1000;
+
+/// Asks when jobs that wait start at the latest, and notes it with them: of the first ones for which hosts are kept that is known.
+///
+/// # Errors
+/// If the controller does not answer.
+pub fn estimate(client: &mut Client, rows: &mut [Row], now: Moment) -> Result<()> {
+    let waiting = rows.iter_mut().filter(|row| row.view.state == JobState::Pending);
+    for row in waiting.take(ESTIMATED_MAX) {
+        let target = Target { index: None, ..row.target };
+        let Ok(Answer::Explained { explanation: Explanation::Waits { reasons, .. }, .. }) =
+            client.ask(&Ask::Explain { target })
+        else {
+            continue;
+        };
+        row.estimate = reasons.iter().find_map(|reason| match reason {
+            Reason::Reserved { within: Some(within), .. } => Some(now.after(within.as_ms())),
+            Reason::Begin { at } | Reason::ReservationStarts { at, .. } => Some(*at),
+            _ => None,
+        });
+    }
+    Ok(())
 }
 
 /// All tasks, or those of some jobs; with those that have ended or without. A job that is not known gives no rows.

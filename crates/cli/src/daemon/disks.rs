@@ -73,7 +73,10 @@ fn carry_out(fs: &Namespace, root: &Path, ask: Ask) -> Result<Answer> {
         Ask::GiveUpDisk { disk } => {
             return Ok(Answer::LostDisk(fs.give_up_disk(&disk, LOST_MAX)?));
         }
-        Ask::LookAtPolicy { policy } => return Ok(Answer::Policy(fs.look_at_policy(&policy)?)),
+        Ask::LookAtPolicy { place, policy } => {
+            let policy = forebay_fs::policy::Policy { place, ..policy };
+            return Ok(Answer::Policy(fs.look_at_policy(&policy)?));
+        }
         Ask::RunPolicy { policy } => return begun(fs, fs.run_policy(&policy)?),
         Ask::SetQuota { fileset, subject, change } => {
             fs.set_quota(&fileset, subject, &change)?;

@@ -23,9 +23,11 @@ use crate::commands::cluster::base;
 
 /// Name of the home folder within that of the node.
 const FOLDER: &str = "fs";
-/// How long the kernel may keep attributes and names of filesets that this node owns: less than a node stops answering before its
+/// How long the kernel may keep attributes and names of filesets that other nodes own: less than a node stops answering before its
 /// lease can be over (`lease_margin`), so that a frozen daemon's kernel shows nothing that another node has changed.
-const KERNEL_TTL_MAX: Duration = Duration::from_millis(400);
+const LENT_TTL_MAX: Duration = Duration::from_millis(400);
+/// The same of filesets that this node owns, as long as its lease lasts. A fileset in use is handed over this much later.
+const OWN_TTL_MAX: Duration = Duration::from_secs(5);
 
 /// The open parts of a member that is not mounted.
 pub struct OpenMember {
@@ -124,7 +126,8 @@ impl Home {
         let mut settings = self.settings()?;
         // Programs of other nodes ask for locks too. What the rings need depends on it.
         settings.fs.locks = LockChoice::Shared;
-        settings.fuse.kernel_ttl = settings.fuse.kernel_ttl.min(KERNEL_TTL_MAX);
+        settings.fuse.own_kernel_ttl = settings.fuse.kernel_ttl.min(OWN_TTL_MAX);
+        settings.fuse.kernel_ttl = settings.fuse.kernel_ttl.min(LENT_TTL_MAX);
         let reserve = self.reserve(&settings);
         Ok(OpenMember { lock, settings, node: node.clone(), reserve })
     }

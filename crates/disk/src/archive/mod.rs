@@ -23,12 +23,14 @@ use forebay_base::{FilesetId, ObjectId};
 use parking_lot::{Condvar, Mutex};
 
 use self::bucket::{Bucket, BucketError};
+use self::counted::CountedBucket;
 use self::reader::ArchivedObject;
 use self::writer::{NewObject, Upload};
 use crate::directory::Label;
-use crate::{Capacity, Description, Disk, DiskError, Object, ObjectAttributes, Result};
+use crate::{Capacity, Description, Disk, DiskError, Object, ObjectAttributes, Requests, Result};
 
 pub mod bucket;
+mod counted;
 pub mod directory;
 pub mod format;
 pub mod memory;
@@ -52,7 +54,7 @@ pub struct ArchiveDisk(Arc<Archive>);
 
 /// What the disk, its objects and its thread share.
 pub(crate) struct Archive {
-    bucket: Box<dyn Bucket>,
+    bucket: CountedBucket,
     label: Label,
     location: String,
     identity: u128,
@@ -287,7 +289,7 @@ impl ArchiveDisk {
     pub fn open(bucket: Box<dyn Bucket>, label: Label, location: &str) -> ArchiveDisk {
         let identity = format::identity(&label.file_system, &label.disk);
         ArchiveDisk(Arc::new(Archive {
-            bucket,
+            bucket: CountedBucket::new(bucket),
             label,
             location: location.to_owned(),
             identity,
@@ -337,6 +339,10 @@ impl Disk for ArchiveDisk {
             other => other,
         })?;
         Ok(Arc::new(ArchivedObject::open(&self.0, id)?))
+    }
+
+    fn requests(&self) -> Option<Requests> {
+        Some(self.0.bucket.requests())
     }
 
     fn has_removals(&self, fileset: FilesetId) -> bool {

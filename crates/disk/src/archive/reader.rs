@@ -5,6 +5,7 @@ use std::sync::Arc;
 use forebay_base::{ObjectId, Timestamp};
 use parking_lot::Mutex;
 
+use super::bucket::Bucket as _;
 use super::format::{self, ENTRY_BYTES, Entry, FOOT_BYTES, FRAME_BYTES, Foot};
 use super::{Archive, name_of};
 use crate::{Allocate, DiskError, Object, ObjectAttributes, Result, Seek, Sync};

@@ -6,7 +6,7 @@ use forebay_base::{ObjectId, Timestamp};
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::bucket::Part;
+use super::bucket::{Bucket as _, Part};
 use super::format::{self, Entry, FOOT_BYTES, FRAME_BYTES, FRAMES_MAX, Foot};
 use super::reader::ArchivedObject;
 use super::{Archive, name_of};

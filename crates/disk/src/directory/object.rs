@@ -12,14 +12,12 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::names;
+use crate::range::{OFFSET_MAX, end_of};
 use crate::{Allocate, DiskError, Object, ObjectAttributes, Result, Seek, Sync};
 
 /// fcntl(2) command that chooses the signal for a broken lease; the same on all architectures, but
 /// not exported for all of them by `libc`.
 const F_SETSIG: libc::c_int = 10;
-
-/// The largest offset that the kernel takes.
-const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// Fresh objects that have a name in `fresh`, on a file system without nameless files.
 pub(super) struct NamedFresh {
@@ -144,9 +142,7 @@ impl Object for FileObject {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
-        if offset.checked_add(data.len() as u64).is_none_or(|end| end > OFFSET_MAX) {
-            return Err(DiskError::TooLarge);
-        }
+        end_of(offset, data.len() as u64)?;
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
@@ -171,17 +167,13 @@ impl Object for FileObject {
     }
 
     fn set_size(&self, size: u64) -> Result<()> {
-        if size > OFFSET_MAX {
-            return Err(DiskError::TooLarge);
-        }
+        end_of(size, 0)?;
         retry(|| rustix::fs::ftruncate(&self.file, size))
             .map_err(|errno| self.failed("resize", errno))
     }
 
     fn allocate(&self, what: Allocate, offset: u64, length: u64) -> Result<()> {
-        if offset.checked_add(length).is_none_or(|end| end > OFFSET_MAX) {
-            return Err(DiskError::TooLarge);
-        }
+        end_of(offset, length)?;
         let flags = match what {
             Allocate::Extend => FallocateFlags::empty(),
             Allocate::KeepSize => FallocateFlags::KEEP_SIZE,
@@ -215,9 +207,7 @@ impl Object for FileObject {
         length: u64,
     ) -> Result<u64> {
         let Some(from) = source.file() else { return Err(DiskError::Unsupported) };
-        if offset.checked_add(length).is_none_or(|end| end > OFFSET_MAX) {
-            return Err(DiskError::TooLarge);
-        }
+        end_of(offset, length)?;
         if source_offset > OFFSET_MAX {
             return Ok(0);
         }

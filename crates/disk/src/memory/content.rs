@@ -10,8 +10,6 @@ use crate::{DiskError, Result, Seek, Sync};
 
 /// Size of a page in bytes: what is allocated, and kept or lost in a crash, as a whole.
 pub(super) const PAGE_BYTES: u64 = 4096;
-/// The largest size of an object in bytes, as with files.
-pub(super) const SIZE_MAX: u64 = i64::MAX as u64;
 
 type Page = Arc<[u8; PAGE_BYTES as usize]>;
 

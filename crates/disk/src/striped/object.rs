@@ -9,12 +9,8 @@ use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use super::ahead::{Ahead, advise};
 use super::stripes::Stripes;
 use super::{Locks, Part};
+use crate::range::{self, end_of};
 use crate::{Allocate, DiskError, Object, ObjectAttributes, Result, Seek, Sync};
-
-/// The largest offset that the kernel takes.
-const OFFSET_MAX: u64 = i64::MAX as u64;
-/// Bytes that are copied at a time.
-const COPY_BYTES: u64 = 1 << 20;
 
 /// An object whose bytes lie on several disks.
 pub struct StripedObject {
@@ -26,10 +22,6 @@ pub struct StripedObject {
     pub(super) named: Mutex<usize>,
     pub(super) disks: Arc<[Part]>,
     pub(super) ahead: Ahead,
-}
-
-fn end_of(offset: u64, length: u64) -> Result<u64> {
-    offset.checked_add(length).filter(|end| *end <= OFFSET_MAX).ok_or(DiskError::TooLarge)
 }
 
 impl StripedObject {
@@ -270,28 +262,7 @@ impl Object for StripedObject {
         length: u64,
     ) -> Result<u64> {
         let source = source.striped().ok_or(DiskError::Unsupported)?;
-        end_of(offset, length)?;
-        let mut buffer = vec![0; usize::try_from(COPY_BYTES.min(length)).unwrap_or(0)];
-        let mut done = 0;
-        while done < length {
-            let wanted = usize::try_from((length - done).min(COPY_BYTES)).unwrap_or(0);
-            let from = source_offset.saturating_add(done);
-            let copied = source.read_at(from, &mut buffer[..wanted]).and_then(|read| {
-                let written = self.write_at(offset + done, &buffer[..read])?;
-                Ok((read, written))
-            });
-            match copied {
-                Ok((read, written)) => {
-                    done += written as u64;
-                    if read == 0 || written < read {
-                        break;
-                    }
-                }
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
+        range::copy((source, source_offset), (self, offset), length)
     }
 
     fn share_from(&self, source: &dyn Object) -> Result<()> {

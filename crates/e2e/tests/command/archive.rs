@@ -106,6 +106,15 @@ fn files_go_to_a_directory_of_another_machine_and_come_back_when_they_are_opened
     }
     let space = json(&grid.run(&["space", text(&grid.mountpoint()), "--json"]).output());
     assert_eq!(space["archives"][0]["files"].as_u64(), Some(5), "{space}");
+    let disks = json(&grid.run_on_root(&["disk", "list"], &["--json"]).output());
+    let mut all = disks.as_array().expect("is a list").iter();
+    let disk = all.find(|disk| disk["pool"] == "archive").expect("is listed");
+    let size: u64 = files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+    assert_eq!(disk["files"]["bytes"].as_u64(), Some(size), "{disk}");
+    assert!(disk["files"]["stored_bytes"].as_u64().expect("is a number") < size, "{disk}");
+    assert_eq!(disk["archive"]["archived"]["files"].as_u64(), Some(5), "{disk}");
+    let status = grid.run_on_root(&["status"], &[]).output();
+    assert_says(&status, &["took 5 files", "gave back 0", " to 1)"]);
     let sums = json(&grid.run(&["where", text(&runs), "--summary", "--json"]).output());
     assert!(sums["pools"]["archive"]["ratio"].as_f64().expect("is known") > 1.0, "{sums}");
 

@@ -115,7 +115,7 @@ fn a_bad_policy_is_refused_with_the_rule_and_what_is_allowed() {
     let run = |text: &str| forebay_e2e::run(&mut check(text), LONG);
     assert_says(
         &run(RULES).output(),
-        &["1 rules that move files, 1 that remove files, 1 that list"],
+        &["0 rules that place new files, 1 that move files, 1 that remove files, 1 that list"],
     );
     assert_says(
         &run("[[list]]\nname = 'a'\nsize = 1\n").refused(),
@@ -124,4 +124,36 @@ fn a_bad_policy_is_refused_with_the_rule_and_what_is_allowed() {
     assert_says(&run("[[move]]\nname = 'a'\n").refused(), &["move", "migrate, delete, list"]);
     let none = grid.run_on_root(&["policy", "run"], &["--dry-run"]).refused();
     assert_says(&none, &["no policy", "forebay policy apply"]);
+}
+
+#[test]
+fn a_policy_places_new_files_by_name_at_once_and_after_a_mount() {
+    let grid = Mounted::start(Placement::Direct);
+    let (slow, rules) = (grid.outside().join("slow"), grid.outside().join("rules.toml"));
+    fs::create_dir(&slow).expect("makes a folder");
+    let text = "[[place]]\nname = \"logs\"\nto = \"slow\"\nfileset = \"data\"\nfiles = \"*.log\"\n";
+    fs::write(&rules, text).expect("writes");
+    let rules = rules.to_str().expect("is UTF-8");
+    let unknown = grid.run_on_root(&["policy", "apply"], &[rules]).refused();
+    assert_says(&unknown, &["slow", "no disk"]);
+    let slow = slow.to_str().expect("is UTF-8");
+    grid.run_on_root(&["disk", "add"], &[slow, "--pool", "slow"]).succeeds();
+    fs::write(grid.data().join("before.log"), b"before").expect("writes");
+    grid.run_on_root(&["policy", "apply"], &[rules]).succeeds();
+    fs::write(grid.data().join("first.log"), b"first").expect("writes");
+    fs::write(grid.data().join("first.csv"), b"first").expect("writes");
+    fs::write(grid.work().join("first.log"), b"first").expect("writes");
+    assert_eq!(objects_in(&grid, "slow"), 1);
+    let report = json(&grid.run_on_root(&["policy", "run"], &["--dry-run", "--json"]).output());
+    assert_eq!(
+        (report["rules"][0]["kind"].as_str(), report["rules"][0]["files"].as_u64()),
+        (Some("place"), Some(2))
+    );
+    grid.remount();
+    fs::write(grid.data().join("second.log"), b"second").expect("writes");
+    fs::write(grid.data().join("first.log"), b"again").expect("writes");
+    assert_eq!(objects_in(&grid, "slow"), 2);
+    let place = grid.data().join("second.log");
+    assert_says(&grid.run(&["where", place.to_str().expect("is UTF-8")]).output(), &["slow"]);
+    assert_eq!(fs::read(grid.data().join("first.log")).expect("reads"), b"again");
 }

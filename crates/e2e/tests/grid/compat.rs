@@ -9,13 +9,13 @@ use forebay_e2e::wait_until;
 use crate::{Fixture, LIMIT};
 
 /// A grid, with the commands in a directory of their own.
-struct Site {
-    grid: Fixture,
+pub struct Site {
+    pub grid: Fixture,
     commands: PathBuf,
 }
 
 impl Site {
-    fn start() -> Site {
+    pub fn start() -> Site {
         let grid = Fixture::start();
         let commands = grid.root.join("../bin");
         let install = ["compat", "install", &commands.display().to_string()];
@@ -24,7 +24,7 @@ impl Site {
     }
 
     /// A line of a shell that finds the commands.
-    fn sh(&self, line: &str) -> Ended {
+    pub fn sh(&self, line: &str) -> Ended {
         let path = format!("{}:{}", self.commands.display(), std::env::var("PATH").unwrap());
         let mut command = Command::new("sh");
         command.args(["-c", line]).env("PATH", path).env("FOREBAY_GRID", &self.grid.root);
@@ -32,12 +32,12 @@ impl Site {
         run(&mut command, LIMIT)
     }
 
-    fn says(&self, line: &str) -> String {
+    pub fn says(&self, line: &str) -> String {
         self.sh(line).output()
     }
 
     /// Waits until a line prints this.
-    fn wait_until_says(&self, line: &str, text: &str) {
+    pub fn wait_until_says(&self, line: &str, text: &str) {
         wait_until(&format!("{line} says {text}"), LIMIT, || self.sh(line).stdout.trim() == text);
     }
 }

@@ -156,6 +156,7 @@ fn the_rest_api_does_what_the_commands_do_and_answers_as_it_is_described() {
     api.get("list_areas", &[], "");
 
     reservations(&mut api, &host, &folder);
+    groups(&mut api, &folder);
     flows(&mut api, &folder);
     own_things(&mut api);
     faults(&mut api, &job);
@@ -168,6 +169,50 @@ fn the_rest_api_does_what_the_commands_do_and_answers_as_it_is_described() {
     // Events have a test of their own.
     assert!(wanted.remove("events"));
     assert_eq!(api.called, wanted, "every operation was called");
+}
+
+fn groups(api: &mut Client<'_>, folder: &str) {
+    assert_eq!(api.get("list_groups", &[], "")["groups"], json!([]));
+    let limit = json!({"group": "/risk", "limit": 1});
+    assert_eq!(api.call("limit_group", &[], "", Some(limit)).status, 200);
+    let job = |group: &str, command: &str| json!({"command": ["sh", "-c", command], "directory": folder, "group": group, "warning": "USR1@5 min"});
+    let runs = api.submit(job("/risk/daily", "exec sleep 600"));
+    let waits = api.submit(job("/risk/eu", "true"));
+    assert_eq!(api.wait_for(&runs, "running")["group"], "/risk/daily");
+    let shown = api.wait_for(&waits, "pending");
+    assert_eq!(shown["options"]["warning"], "USR1@5 min");
+    let why = api.get("explain_job", &[&waits], "").to_string();
+    assert!(why.contains("job group /risk has 1 of at most 1"), "{why}");
+    let chosen = |api: &mut Client<'_>, query: &str| -> Vec<String> {
+        let jobs = api.get("list_jobs", &[], query);
+        jobs["jobs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|job| job["id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(chosen(api, "?group=/risk&ended=true"), [&*runs, &*waits]);
+    assert_eq!(chosen(api, "?group=/risk/eu"), [&*waits]);
+    assert_eq!(chosen(api, "?group=/ri"), [""; 0]);
+    assert_eq!(chosen(api, "?group=/risk&state=running&user=root&queue=normal"), [&*runs]);
+    assert_eq!(api.get("list_jobs", &[], "?group=/risk&limit=1")["next"], json!(waits));
+    assert_eq!(api.refused("list_jobs", &[], "?group=risk", None).0, 400);
+    assert_eq!(api.refused("delete_group", &[], "?group=/risk", None).0, 422);
+    // Without a limit the other one starts.
+    assert_eq!(api.call("limit_group", &[], "", Some(json!({"group": "/risk"}))).status, 200);
+    api.wait_for(&waits, "done");
+    api.call("kill_job", &[&runs], "", None);
+    api.wait_for(&runs, "killed");
+    let listed = api.get("list_groups", &[], "");
+    let names: Vec<&str> = listed["groups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|of| of["group"].as_str().unwrap())
+        .collect();
+    assert!(names.contains(&"/risk/daily") && names.contains(&"/risk/eu"), "{listed}");
+    assert_eq!(api.call("delete_group", &[], "?group=/risk", None).status, 204);
 }
 
 fn reservations(api: &mut Client<'_>, host: &str, folder: &str) {

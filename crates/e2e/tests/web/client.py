@@ -12,7 +12,7 @@ import forebay
 
 # Every view has what the description says, and a submission takes every option.
 schemas = json.load(open(sys.argv[1]))["components"]["schemas"]
-for name in ["Attempt", "Host", "HostReason", "Job", "JobInput", "JobOptions", "Output", "Queue", "Reasons", "Used"]:
+for name in ["Attempt", "Host", "HostReason", "Job", "JobGroup", "JobInput", "JobOptions", "Output", "Queue", "Reasons", "Used"]:
     fields = {field.name for field in dataclasses.fields(getattr(forebay, name))}
     assert fields == set(schemas[name]["properties"]), name
 assert {field.name for field in dataclasses.fields(forebay.Alert)} == set(schemas["AlertView"]["properties"])
@@ -66,6 +66,15 @@ try:
     raise SystemExit("waited in vain")
 except TimeoutError:
     pass
+
+grid.limit_group("/risk", 0)
+full = grid.submit(["true"], group="/risk/daily", warning="USR1@5min", directory=here)
+assert [one.id for one in grid.jobs(group="/risk")] == [str(full)] and list(grid.jobs(group="/other")) == []
+assert (grid.job(full).state, grid.job(full).group, grid.job(full).options.warning) == ("pending", "/risk/daily", "USR1@5 min")
+assert [(of.group, of.limit) for of in grid.groups() if of.group == "/risk"] == [("/risk", 0)]
+grid.limit_group("/risk", None)
+assert grid.wait(full, timeout=50).state == "done"
+grid.delete_group("/risk")
 
 assert {host.state for host in grid.hosts()} == {"up"} and any(queue.is_default for queue in grid.queues())
 assert grid.alerts() == [] and grid.ask("GET", "/me")["admin"] is True

@@ -73,6 +73,7 @@ impl Agent {
                 let number: Signal = crate::shim::relayed(signal);
                 slurm.order((task, attempt), format!("signal {}", number.as_raw()));
             }
+            Order::Warn { task, attempt } => slurm.order((task, attempt), "warn".to_owned()),
             _ => {}
         }
     }

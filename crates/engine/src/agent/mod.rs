@@ -347,6 +347,7 @@ impl Agent {
             order @ (Order::Kill { .. }
             | Order::Suspend { .. }
             | Order::Signal { .. }
+            | Order::Warn { .. }
             | Order::Resume { .. }) => self.steer(&order),
             Order::Noted { task, attempt } => {
                 if let Some(Status::Ended(_)) = self.runs.get(&(task, attempt)) {
@@ -383,6 +384,7 @@ impl Agent {
             Order::Signal { task, attempt, signal } => {
                 self.signal(task, attempt, crate::shim::relayed(signal));
             }
+            Order::Warn { task, attempt } => self.signal(task, attempt, crate::shim::WARN),
             _ => {}
         }
     }

@@ -41,7 +41,7 @@ impl Places {
     #[must_use]
     pub fn fill_in(&self, mut ask: Ask) -> Ask {
         let jobs: Vec<&mut JobSpec> = match &mut ask {
-            Ask::Submit { spec, .. } => vec![&mut **spec],
+            Ask::Submit { spec, .. } | Ask::Try { spec } => vec![&mut **spec],
             Ask::Flow { flow: FlowAsk::Run { spec, .. } | FlowAsk::Schedule(spec) } => {
                 spec.steps.iter_mut().collect()
             }

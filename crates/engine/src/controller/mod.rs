@@ -506,6 +506,9 @@ impl<S: Store> Controller<S> {
             Effect::Signal { task, attempt, host, signal } => {
                 self.outboxes.tell(&host, Order::Signal { task, attempt, signal });
             }
+            Effect::Warn { task, attempt, host } => {
+                self.outboxes.tell(&host, Order::Warn { task, attempt });
+            }
             Effect::GrantLease { host, lease } => self.outboxes.tell(&host, Order::Grant { lease }),
             Effect::ReleaseWork { task, requeues, host } => {
                 // Hosts of one machine share the places of work areas, so any of them can remove one. On a node that is away it

@@ -31,7 +31,7 @@ use crate::protocol::Start;
 /// What the store holds and how it is encoded. It grows by one whenever a journal written before would be read
 /// wrongly, which any change of a record, of the ledger or of what they are made of can do: postcard writes no
 /// names of fields.
-const FORMAT: u32 = 11;
+const FORMAT: u32 = 12;
 const FORMAT_KEY: &[u8] = b"v";
 
 /// Batches, and bytes of them, after which a snapshot takes their place.

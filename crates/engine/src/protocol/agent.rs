@@ -132,6 +132,13 @@ pub enum Order {
         /// Which signal.
         signal: JobSignal,
     },
+    /// Warn a task that its end is near, as its job wants it.
+    Warn {
+        /// Which.
+        task: TaskId,
+        /// Which start of it.
+        attempt: Attempt,
+    },
     /// Jobs may run for so long, counted from the message that this answers.
     Grant {
         /// How long.

@@ -5,7 +5,7 @@ use forebay_grid::advance::AdvanceReservation;
 use forebay_grid::flow::FlowId;
 use forebay_grid::grid::Explanation;
 use forebay_grid::spec::Usage;
-use forebay_grid::vocabulary::{HostName, JobId, Target, TaskId};
+use forebay_grid::vocabulary::{HostName, JobId, Moment, QueueName, Target, TaskId};
 use serde::de::IntoDeserializer as _;
 use serde::de::value::StrDeserializer;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -13,8 +13,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[cfg(doc)]
 use super::Ask;
 use super::{
-    AreaView, FlowAnswer, GroupView, HostView, JobView, Notice, QueueView, ResourceView, Start,
-    UsageRow,
+    AreaView, FlowAnswer, GroupView, HostView, JobView, LimitsView, Notice, QueueView,
+    ResourceView, Start, UsageRow,
 };
 
 /// What the controller answers.
@@ -69,6 +69,20 @@ pub enum Answer {
     Resources {
         /// First those that all hosts share.
         resources: Vec<ResourceView>,
+    },
+    /// To [`Ask::Limits`].
+    Limits {
+        /// They.
+        limits: LimitsView,
+    },
+    /// To [`Ask::Try`].
+    Tried {
+        /// The queue of the job.
+        queue: QueueName,
+        /// The host on which it would start, as far as that is known.
+        host: Option<HostName>,
+        /// When it would start at the latest, if no job comes that goes before it; none if nobody can say.
+        start: Option<Moment>,
     },
     /// To [`Ask::Reservations`].
     Reservations {

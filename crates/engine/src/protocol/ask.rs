@@ -30,6 +30,11 @@ pub enum Ask {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<Uuid>,
     },
+    /// Say what would become of a job if it was submitted now.
+    Try {
+        /// The job.
+        spec: Box<JobSpec>,
+    },
     /// Do something to jobs.
     Command {
         /// Which.
@@ -101,6 +106,8 @@ pub enum Ask {
     Queues,
     /// List counted resources.
     Resources,
+    /// Tell limits and times of the settings that concern users.
+    Limits,
     /// Attempts of a job that ended.
     History {
         /// Which.
@@ -222,6 +229,8 @@ impl Ask {
             | Ask::Hosts
             | Ask::Queues
             | Ask::Resources
+            | Ask::Limits
+            | Ask::Try { .. }
             | Ask::Reservations
             | Ask::Groups
             | Ask::History { .. }

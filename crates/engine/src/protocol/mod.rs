@@ -26,6 +26,6 @@ pub use notice::Notice;
 pub use socket::{Reader, connect, listen, write};
 pub use usage::{UsageKey, UsageQuery, UsageRow};
 pub use view::{
-    Asked, GroupView, HostState, HostView, JobView, QueueView, RANGES_MAX, ResourceView,
-    ServiceView,
+    Asked, GroupView, HostState, HostView, JobView, LimitsView, QueueView, RANGES_MAX,
+    ResourceView, ServiceView,
 };

@@ -6,7 +6,9 @@ use forebay_grid::group::JobGroup;
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::spec::{Exit, Input, Rerun, Usage};
 use forebay_grid::state::JobState;
-use forebay_grid::vocabulary::{HostName, Moment, QueueName, ResourceName, ServiceName, UserName};
+use forebay_grid::vocabulary::{
+    HostName, Moment, ProfileName, QueueName, ResourceName, ServiceName, UserName,
+};
 use serde::{Deserialize, Serialize};
 
 use super::Containment;
@@ -149,6 +151,12 @@ pub struct Asked {
     /// Priority of its user by fair share now, if its queue lets users take turns so: the user with the highest is next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fair_share: Option<f64>,
+    /// The signal that it gets before it is ended, to whom, and how long before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+    /// What must hold of the features of its host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub features: Option<String>,
 }
 
 /// The most ranges of elements that are told of one line.
@@ -178,6 +186,9 @@ pub struct HostView {
     /// What holds its jobs, as far as it was reported.
     #[serde(default)]
     pub containment: Option<Containment>,
+    /// Features that it has, by the settings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub features: Vec<String>,
 }
 
 /// One counted resource, for people and scripts.
@@ -191,6 +202,27 @@ pub struct ResourceView {
     pub total: u32,
     /// How much jobs hold.
     pub used: u32,
+}
+
+/// Limits and times of the settings that concern users.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LimitsView {
+    /// How long jobs that have ended are known.
+    pub finished_age_seconds: f64,
+    /// The most tasks that have not ended.
+    pub tasks_max: u32,
+    /// Those of one user.
+    pub user_tasks_max: u32,
+    /// The most slots of one user, if there is a limit.
+    pub user_slots_max: Option<u32>,
+    /// Time between two rounds of dispatch; 0 if jobs start as soon as they can.
+    pub dispatch_seconds: f64,
+    /// How many rounds a host that received a job rests.
+    pub accept_rounds: u32,
+    /// Whether jobs of the default queue start again after their host was lost.
+    pub rerun: bool,
+    /// Application profiles.
+    pub profiles: Vec<ProfileName>,
 }
 
 /// One job group of a user, for people and scripts.

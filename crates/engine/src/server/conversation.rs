@@ -257,6 +257,8 @@ fn has_long_answer(ask: &Ask) -> bool {
             | Ask::Hosts
             | Ask::Queues
             | Ask::Resources
+            | Ask::Limits
+            | Ask::Try { .. }
             | Ask::Reservations
             | Ask::Groups
             | Ask::Flow { flow: FlowAsk::List { .. } | FlowAsk::Show(_) | FlowAsk::Schedules }

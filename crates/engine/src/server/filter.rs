@@ -76,7 +76,7 @@ impl Filter {
     ) -> Result<Ask, Refusal> {
         let Some(rule) = lock(&self.rule).clone() else { return Ok(ask) };
         let (flow, jobs): (Option<String>, Vec<&mut JobSpec>) = match &mut ask {
-            Ask::Submit { spec, .. } => (None, vec![&mut **spec]),
+            Ask::Submit { spec, .. } | Ask::Try { spec } => (None, vec![&mut **spec]),
             Ask::Flow { flow: FlowAsk::Run { spec, .. } | FlowAsk::Schedule(spec) } => {
                 (Some(spec.name.clone()), spec.steps.iter_mut().collect())
             }

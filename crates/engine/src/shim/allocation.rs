@@ -22,6 +22,7 @@ use rustix::process::Signal;
 
 use super::Shim;
 use super::beginning::{Lease, Reading};
+use super::orders::WARN;
 use crate::run::{Log, Task, request, uptime_ms};
 
 /// How often orders are read; more often if the lease is short.
@@ -153,6 +154,7 @@ fn obey(order: &str) {
         "end" => Some(Signal::INT),
         "stop" => Some(Signal::USR1),
         "continue" => Some(Signal::USR2),
+        "warn" => Some(WARN),
         // Those of a later version mean nothing here.
         other => other
             .strip_prefix("signal ")

@@ -20,10 +20,11 @@ use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use super::GRACE;
 use super::beginning::end_by_force;
 use super::fault::Fault;
-use super::orders::meant;
+use super::orders::{WARN, meant};
 use super::program::{Channels, become_job, command, take_terminal};
 use super::progress::Progress;
 use super::sampler::Seen;
+use super::warn::Warn;
 use crate::cgroup::Group;
 use crate::run::Task;
 use crate::terminal::job::{Caller, Ends, Order};
@@ -40,6 +41,8 @@ pub struct Job {
     /// Its control group, if it has one.
     pub group: Option<Arc<Group>>,
     orphans: Orphans,
+    /// How it is warned that its end is near, if it wants to be.
+    warn: Option<Warn>,
     /// Has the kernel kill its process group when this process has ended.
     bond: Option<Bond>,
 }
@@ -57,6 +60,7 @@ impl Job {
         accounting: &Arc<Accounting>,
     ) -> Result<Begun, Fault> {
         let orphans = Orphans::default();
+        let warn = Warn::of(task);
         let mut command = command(task, account)?;
         let Some(caller) = caller else {
             let progress = Progress::default();
@@ -72,7 +76,7 @@ impl Job {
             // nothing.
             let child = unsafe { Child::start(&program, &mut prepare, folder, accounting) };
             let child = child.map_err(|error| progress.name(task, error))?;
-            return Ok((Job { child, session: None, group, orphans, bond: None }, None));
+            return Ok((Job { child, session: None, group, orphans, warn, bond: None }, None));
         };
         if let Some(group) = group.clone() {
             let enter = move || {
@@ -98,7 +102,7 @@ impl Job {
                 (child, session)
             }
         };
-        Ok((Job { child, session, group, orphans, bond: None }, Some((caller, ends))))
+        Ok((Job { child, session, group, orphans, warn, bond: None }, Some((caller, ends))))
     }
 
     /// From now on the kernel kills its process group if this process ends before it. Where that cannot be had, it kills the first process
@@ -191,11 +195,20 @@ impl Job {
             SIGUSR1 => self.signal(Signal::STOP),
             SIGUSR2 => self.signal(Signal::CONT),
             SIGCHLD => self.first().into_iter().for_each(|first| self.orphans.reap(first)),
+            other if other == WARN.as_raw() => self.warn(),
             other => {
                 if let Some(signal) = meant(other) {
                     self.signal(signal);
                 }
             }
+        }
+    }
+
+    /// Warns it that its end is near, as it wants.
+    fn warn(&self) {
+        let (Some(warn), Some(first)) = (self.warn, self.first()) else { return };
+        if !warn.reach_some(first) {
+            self.signal(warn.signal);
         }
     }
 

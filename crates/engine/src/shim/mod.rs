@@ -29,6 +29,7 @@ mod progress;
 mod sampler;
 mod script;
 mod service;
+mod warn;
 mod wrap;
 
 use std::ffi::CString;
@@ -60,8 +61,8 @@ use crate::user::{Account, account_of};
 use beginning::{Beginning, Lease, Stage};
 use fault::Fault;
 use job::{Begun, Job, exit_of};
-pub use orders::relayed;
 use orders::{ORDERS, block_orders, orders};
+pub use orders::{WARN, relayed};
 pub use program::VARIABLES;
 use sampler::Sampler;
 use service::Watched;

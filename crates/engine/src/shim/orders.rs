@@ -5,12 +5,15 @@ use std::mem::MaybeUninit;
 use forebay_grid::event::JobSignal;
 use rustix::process::Signal;
 use signal_hook::consts::{
-    SIGHUP, SIGINT, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH,
+    SIGHUP, SIGINT, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU,
 };
 
 /// Signals with which the agent orders a shim about.
-pub const ORDERS: [i32; 9] =
-    [SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGQUIT, SIGVTALRM, SIGPROF, SIGWINCH];
+pub const ORDERS: [i32; 10] =
+    [SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGQUIT, SIGVTALRM, SIGPROF, SIGWINCH, SIGXCPU];
+
+/// The signal by which a shim is told to warn its job, as the job wants it.
+pub const WARN: Signal = Signal::XCPU;
 
 /// The signal by which a shim is told to send one to its job: two of them are orders themselves.
 #[must_use]

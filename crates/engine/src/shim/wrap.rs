@@ -1,6 +1,6 @@
 //! Commands before and after the program of a job, and a program that starts it.
 //!
-//! One shell runs them, as a part of the job: as its user, in its group, with its files. SIGTERM, SIGINT and SIGHUP reach
+//! One shell runs them, as a part of the job: as its user, in its group, with its files. Signals reach
 //! whatever runs at that moment; the shell stays, so that the commands after the program run also when the job is ended
 //! gently. By force they end as well.
 
@@ -18,13 +18,16 @@ pub fn around(program: &Command, wrap: &Wrap) -> Command {
     command
 }
 
+/// Signals that end a shell unless it says otherwise, and that may be sent to a job: by its user, or as a warning.
+const HEARD: &str = "TERM INT HUP QUIT USR1 USR2 ALRM";
+
 /// A word that a shell takes as it is.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 fn text(wrap: &Wrap) -> OsString {
-    let mut lines = vec!["trap : TERM INT HUP".to_owned()];
+    let mut lines = vec![format!("trap : {HEARD}")];
     for pre in &wrap.pre {
         let pre = quoted(pre);
         lines.push(format!(
@@ -43,7 +46,7 @@ fn text(wrap: &Wrap) -> OsString {
         lines.push(format!("FOREBAY_EXIT=$status /bin/sh -c {}", quoted(post)));
     }
     // How the program ended is how the job did: also by which signal.
-    lines.push("trap - TERM INT HUP".to_owned());
+    lines.push(format!("trap - {HEARD}"));
     lines.push("[ \"$status\" -le 128 ] || kill -$((status - 128)) $$ 2>/dev/null".to_owned());
     lines.push("exit \"$status\"".to_owned());
     OsStr::from_bytes(lines.join("\n").as_bytes()).to_owned()

@@ -16,7 +16,10 @@ use super::report::Damage;
 use super::{Archives, NamedDisk};
 use crate::error::Result;
 use crate::key;
-use crate::record::{DiskRecord, DiskUsage, DiskUse, MountState, ObjectRef, Superblock, encode};
+use crate::partition::signed;
+use crate::record::{
+    DiskRecord, DiskUsage, DiskUse, MountState, ObjectRef, Occupancy, Superblock, encode,
+};
 
 /// The disks by their numbers; `None` for those that were not given.
 pub(super) fn in_order<'a>(superblock: &Superblock, disks: &'a [NamedDisk]) -> Disks<'a> {
@@ -224,29 +227,42 @@ impl Contents<'_> {
 
     /// Compares the usage records of the disks with the claims.
     fn check_usage(&self, image: &Image, ledger: &mut Ledger) {
-        let mut counted: BTreeMap<DiskId, u64> = BTreeMap::new();
+        let mut counted: BTreeMap<DiskId, DiskUsage> = BTreeMap::new();
         for claim in &image.claims {
-            *counted.entry(claim.at.disk).or_default() += 1;
+            let usage = counted.entry(claim.at.disk).or_default();
+            usage.add(1, signed(claim.size), signed(claim.stored_bytes));
         }
         for copy in image.copies.all() {
-            *counted.entry(copy.disk).or_default() += 1;
+            counted.entry(copy.disk).or_default().add(1, 0, 0);
         }
         for disk in self.disks.keys().copied() {
-            let objects = counted.get(&disk).copied().unwrap_or(0);
-            let stored = image.disk_usage.get(&disk).copied().unwrap_or(Some(0));
-            if stored == Some(objects) {
+            let found = counted.get(&disk).copied().unwrap_or_default();
+            let stored = image.disk_usage.get(&disk).copied().unwrap_or(Some(DiskUsage::default()));
+            // An earlier version counted objects alone.
+            let is_same = |stored: DiskUsage| {
+                stored.objects == found.objects
+                    && stored.files.is_none_or(|it| Some(it) == found.files)
+            };
+            if stored.is_some_and(is_same) {
                 continue;
             }
-            ledger.lossy |= stored.is_none_or(|stored| stored > objects);
+            let objects = found.objects;
+            ledger.lossy |= stored.is_none_or(|stored| stored.objects > objects);
             let text = match stored {
-                Some(stored) => {
+                Some(stored) if stored.objects != objects => {
                     format!(
-                        "the usage record of disk {disk} says {stored} objects, but there are {objects}"
+                        "the usage record of disk {disk} says {} objects, but there are {objects}",
+                        stored.objects
                     )
                 }
+                Some(stored) => format!(
+                    "the usage record of disk {disk} says {}, but it is {}",
+                    shown(stored.files),
+                    shown(found.files)
+                ),
                 None => format!("the usage record of disk {disk} cannot be read"),
             };
-            let value = Some(encode(&DiskUsage { objects }));
+            let value = Some(encode(&found));
             let fix = Fix::Set(key::disk_usage(disk), value);
             ledger.found_with(Damage::DiskUsage, text, Tier::Counts, fix);
         }
@@ -351,4 +367,9 @@ fn check_archived(archive: &Arc<dyn Disk>, claims: &[Claim], ledger: &mut Ledger
 
 fn is_claimed(image: &Image, at: ObjectRef) -> bool {
     image.claims.binary_search_by_key(&at, |claim| claim.at).is_ok()
+}
+
+fn shown(files: Option<Occupancy>) -> String {
+    let Occupancy { bytes, stored_bytes } = files.unwrap_or_default();
+    format!("{bytes} bytes of files in {stored_bytes}")
 }

@@ -10,7 +10,9 @@ use super::copies::Copies;
 use super::snapshots::Snapshots;
 use crate::inode::{MODE_BITS, TARGET_MAX};
 use crate::quota::Subject;
-use crate::record::{FilesetRecord, InodeRecord, Kind, Layout, ObjectRef, Superblock, Usage};
+use crate::record::{
+    DiskUsage, FilesetRecord, InodeRecord, Kind, Layout, ObjectRef, Superblock, Usage,
+};
 
 /// Numbers of inodes and objects within a fileset stay below this: no fileset ever hands out so many.
 pub(super) const NUMBER_MAX: u64 = 1 << 46;
@@ -94,6 +96,7 @@ pub(super) struct Claim {
     pub at: ObjectRef,
     pub ino: Ino,
     pub size: u64,
+    pub stored_bytes: u64,
     pub epoch: Epoch,
 }
 
@@ -112,7 +115,7 @@ pub(super) struct Image {
     /// Whether a user or group has a quota.
     pub limits_owners: bool,
     /// Objects in use on each disk, as the records have it; `None` for those that cannot be read.
-    pub disk_usage: BTreeMap<DiskId, Option<u64>>,
+    pub disk_usage: BTreeMap<DiskId, Option<DiskUsage>>,
     pub nodes: FxHashMap<Ino, Node>,
     pub directories: FxHashMap<Ino, Directory>,
     /// Directories in which entries lie although they have no inode.

@@ -204,7 +204,7 @@ fn disk_usage(store: &dyn Store, image: &mut Image, ledger: &mut Ledger) -> Resu
             return Ok(());
         };
         let usage = match read::<DiskUsage>(&format!("the usage of disk {id}"), value)? {
-            Read::Fine(usage) => Some(usage.objects),
+            Read::Fine(usage) => Some(usage),
             Read::Bad(_) => None,
         };
         image.disk_usage.insert(id, usage);
@@ -247,7 +247,13 @@ fn inode(ino: Ino, record: &InodeRecord, image: &mut Image, ledger: &mut Ledger)
             image.directories.insert(ino, Directory::default());
         }
         (Kind::File, Some(at)) => {
-            image.claims.push(Claim { at, ino, size: record.size, epoch: record.epoch });
+            image.claims.push(Claim {
+                at,
+                ino,
+                size: record.size,
+                stored_bytes: record.allocated_bytes,
+                epoch: record.epoch,
+            });
         }
         _ => {}
     }

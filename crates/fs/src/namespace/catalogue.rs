@@ -4,7 +4,7 @@
 //! name and record change in one batch. A store of its own for the catalogue would need a protocol between the two
 //! for each change, and save nothing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,9 +16,10 @@ use crate::error::{FsError, Result};
 use crate::key::{self, Key};
 use crate::number::NUMBER_MAX;
 use crate::partition::Partition;
-use crate::record::{FilesetRecord, FilesetSettings, Placement, Stage, Usage, decode};
+use crate::record::{DiskUsage, FilesetRecord, FilesetSettings, Placement, Stage, Usage, decode};
 use crate::recovery::scan_prefix;
 use crate::stats::Counters;
+use crate::writeset::UsageOfDisks;
 
 /// Where the files of a native fileset are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +60,7 @@ pub(crate) struct Fileset {
 struct Rest {
     /// The epoch of its last owner, which it was.
     epoch: Epoch,
-    objects: HashMap<DiskId, u64>,
+    disks: UsageOfDisks,
 }
 
 impl Fileset {
@@ -98,9 +99,9 @@ impl Fileset {
 
     /// Notes that it rests, as `partition` leaves it.
     pub fn rests(&self, partition: &Partition) {
-        let (epoch, objects) = (partition.epoch(), partition.objects());
+        let (epoch, disks) = (partition.epoch(), partition.usage_of_disks());
         *self.usage_seen.lock() = Some(partition.usage());
-        *self.rest.lock() = Some(Rest { epoch, objects });
+        *self.rest.lock() = Some(Rest { epoch, disks });
     }
 
     /// Notes that it is open again.
@@ -114,10 +115,10 @@ impl Fileset {
         self.rest.lock().as_ref().map(|rest| rest.epoch)
     }
 
-    /// Objects on a disk that its records refer to, if it rests.
-    pub fn objects_at_rest(&self, disk: DiskId) -> u64 {
+    /// What it holds on a disk, if it rests.
+    pub fn usage_at_rest(&self, disk: DiskId) -> DiskUsage {
         let rest = self.rest.lock();
-        rest.as_ref().and_then(|rest| rest.objects.get(&disk).copied()).unwrap_or_default()
+        rest.as_ref().and_then(|rest| rest.disks.get(&disk).copied()).unwrap_or_default()
     }
 
     /// Name and settings in force.

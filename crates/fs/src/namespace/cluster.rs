@@ -108,28 +108,6 @@ pub trait Cluster: Send + Sync {
     fn members(&self) -> Vec<(NodeId, Arc<dyn Channel>)>;
 }
 
-/// What the kernel of this node caches of the filesets that it owns. May be called from any thread that answers no
-/// request of the kernel; returns when the kernel has forgotten.
-pub trait KernelCache: Send + Sync {
-    /// Forget attributes and access lists of an inode.
-    fn forget_attributes(&self, ino: Ino);
-    /// Forget what is known of a name.
-    fn forget_entry(&self, parent: Ino, name: &[u8]);
-    /// Ask again for a name that leads where it led; what is mounted or in use below it stays.
-    fn ask_again_for_entry(&self, parent: Ino, name: &[u8]);
-    /// Forget the listing of a directory.
-    fn forget_listing(&self, ino: Ino);
-    /// Whether it still asks: the file system is mounted.
-    fn is_mounted(&self) -> bool;
-}
-
-/// The kernel of this node.
-pub(super) struct Kernel {
-    pub cache: Arc<dyn KernelCache>,
-    /// How long it keeps a name.
-    pub names_ttl: Duration,
-}
-
 /// How long a request looks for the owner of a fileset between two looks, unless it hears of a change.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
@@ -642,18 +620,6 @@ impl Namespace {
     pub(crate) fn note_untold(&self, names: &[(Ino, &[u8])]) -> Option<Telling<'_>> {
         let has_kernel = !names.is_empty() && self.kernel.get().is_some();
         has_kernel.then(|| self.shared.untold.note(names))
-    }
-
-    /// From now on the kernel is told of changes that other nodes make. It keeps a name for `names_ttl` after it was told of it.
-    pub fn set_kernel_cache(&self, cache: Arc<dyn KernelCache>, names_ttl: Duration) {
-        if let Some(membership) = &self.cluster {
-            membership.lent.lend_to(&cache, names_ttl, &self.shared.clock);
-        }
-        let _ = self.kernel.set(Kernel { cache, names_ttl });
-    }
-
-    pub(super) fn kernel(&self) -> Option<&dyn KernelCache> {
-        self.kernel.get().map(|kernel| &*kernel.cache)
     }
 }
 

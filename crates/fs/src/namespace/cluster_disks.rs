@@ -477,8 +477,8 @@ impl Namespace {
     fn own_counts(&self) -> Vec<(DiskId, u64)> {
         let mut all = BTreeMap::new();
         for partition in self.partitions() {
-            for (disk, count) in partition.objects() {
-                *all.entry(disk).or_insert(0) += count;
+            for (disk, usage) in partition.usage_of_disks() {
+                *all.entry(disk).or_insert(0) += usage.objects;
             }
         }
         all.into_iter().collect()
@@ -500,6 +500,8 @@ impl Namespace {
         for status in &mut all {
             let Some(disk) = self.shared.objects.disks.called(&status.uuid) else { continue };
             status.objects_in_use = counts.get(&disk.id).copied().unwrap_or(0);
+            // Other nodes tell objects alone.
+            status.files = None;
             let records = self.disks.read();
             if let Some(record) = records.iter().find(|record| record.id == disk.id) {
                 status.location.clone_from(&record.location);

@@ -12,7 +12,7 @@ use forebay_disk::{Disk, DiskError};
 use serde::{Deserialize, Serialize};
 
 use super::archives::Sort;
-use super::striped_disks::GIVE_UP;
+use super::striped_disks::Departure;
 use super::{Namespace, pool_of};
 use crate::error::{FsError, Result};
 use crate::key;
@@ -281,7 +281,7 @@ impl Namespace {
                  fileset, move them there, and remove it first"
             )));
         }
-        self.check_not_below(&record, "empty")?;
+        self.check_not_below(&record, Departure::Emptied)?;
         self.check_pool_without(&record, "empty it")?;
         let pool = to.unwrap_or(&record.pool);
         let takes = |disk: &DiskRecord| {
@@ -377,7 +377,7 @@ impl Namespace {
                 "disk {name} is in use: `forebay disk drain` empties it first"
             )));
         }
-        self.check_not_below(&record, "take away")?;
+        self.check_not_below(&record, Departure::TakenAway)?;
         self.open_all()?;
         let was_lost = record.used == DiskUse::Lost;
         let rest = self.rest_on(&record)?;
@@ -451,7 +451,7 @@ impl Namespace {
         let record = self.disk_named(&record.uuid)?;
         let disk = self.shared.objects.disk(record.id)?;
         if record.used != DiskUse::Lost {
-            self.check_not_below(&record, GIVE_UP)?;
+            self.check_not_below(&record, Departure::GivenUp)?;
             let is_there = if self.cluster.is_some() {
                 disk.disk.capacity().is_ok()
             } else if disk.is_archive() {

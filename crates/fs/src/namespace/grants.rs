@@ -147,9 +147,9 @@ impl Namespace {
     /// The kernel has the answer that this thread has prepared.
     pub fn end_answer(&self) {
         let Some(membership) = &self.cluster else { return };
-        if membership.lent.end_answer() {
+        if let Some(given) = membership.lent.end_answer() {
             let lent = Arc::clone(&membership.lent);
-            let take_back = move || lent.take_all_back();
+            let take_back = move || lent.take_all_back(given);
             if let Err(error) = std::thread::Builder::new().name("lent".to_owned()).spawn(take_back)
             {
                 tracing::warn!(%error, "the kernel keeps for a moment what nobody vouches for");

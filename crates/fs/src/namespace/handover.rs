@@ -13,9 +13,6 @@ use crate::error::{FsError, Result};
 use crate::owner::Owner;
 use crate::partition::Partition;
 
-/// How long an answer may take from here into the kernel.
-pub(crate) const ANSWER_TIME: Duration = Duration::from_millis(100);
-
 /// What becomes of open files that cannot be taken along: those that programs of this node read and write on the direct
 /// path, files without a name, and locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,49 +146,6 @@ impl Namespace {
         self.tell_kernel_of_all(id);
         self.shared.inodes.forget_fileset(id);
         partition.close_store()
-    }
-
-    /// Returns when the kernel keeps no name of a fileset of this node: from now on it is allowed to keep none that it is told, and
-    /// waits out those that it was. Requests are answered meanwhile.
-    ///
-    /// Names are not taken from the kernel one by one, as a request that waits for the next owner would be in the way, nor all at
-    /// once (FUSE_NOTIFY_INC_EPOCH), as that would also take the names on the way to native filesets, and with them what is
-    /// mounted there.
-    fn let_names_lapse(&self, partition: &Partition) {
-        let Some(kernel) = self.kernel.get() else { return };
-        partition.lapse_names(true);
-        // Requests on their way may have seen it otherwise.
-        self.shared.owners.drain();
-        if !kernel.names_ttl.is_zero() && kernel.cache.is_mounted() {
-            std::thread::sleep(kernel.names_ttl + ANSWER_TIME);
-        }
-    }
-
-    /// Whether the kernel may keep a name that leads to `ino`.
-    #[must_use]
-    pub fn may_keep_name(&self, ino: Ino) -> bool {
-        self.cluster.is_none() || !self.names_lapse(ino.fileset())
-    }
-
-    /// Whether the kernel may keep that there is nothing under a name in `directory`.
-    #[must_use]
-    pub fn may_keep_absence(&self, directory: Ino) -> bool {
-        self.keeps_names(directory)
-            && (self.cluster.is_none() || !self.names_lapse(directory.fileset()))
-    }
-
-    fn names_lapse(&self, fileset: FilesetId) -> bool {
-        let owner = self.shared.owners.find(fileset);
-        matches!(owner.as_deref(), Some(Owner::Local(partition)) if partition.names_lapse())
-    }
-
-    /// The kernel must ask again for everything of a fileset but its names, which it does not keep any more.
-    fn tell_kernel_of_all(&self, id: FilesetId) {
-        let Some(kernel) = self.kernel() else { return };
-        for ino in self.shared.inodes.remembered(id) {
-            // With the listing of a directory, or the pages of a file.
-            kernel.forget_listing(ino);
-        }
     }
 
     /// The cluster says that a fileset has another owner, or none, or this node: requests go there from now on. Where

@@ -8,7 +8,7 @@ use forebay_base::in_flight::{self, WaitsFor};
 use forebay_metrics::{Metric, Page, Spread, Table};
 
 use super::Namespace;
-use crate::ops::shown_name;
+use crate::ops::{ArchiveStatus, shown_name};
 use crate::partition::Partition;
 use crate::stats::{Latency, OPERATIONS, Operation};
 
@@ -129,6 +129,53 @@ static DISK_FAILING: Metric = Metric::gauge(
     &["disk"],
     "1 if a disk was found not to take what is written to it, since the mount",
 );
+static DISK_FILES: Metric = Metric::gauge(
+    "forebay_disk_files",
+    &["disk"],
+    "Sum of the sizes of the files that lie on a disk of this node, or in an archive, copies not included",
+)
+.bytes();
+static DISK_STORED: Metric = Metric::gauge(
+    "forebay_disk_stored",
+    &["disk"],
+    "Bytes that these files take there: less than their sizes if they are compressed or sparse",
+)
+.bytes();
+static ARCHIVE_MOVED: Metric = Metric::counter(
+    "forebay_archive_files",
+    &["disk", "way"],
+    "Files that were moved into an archive (in) and brought back (out) since the mount",
+);
+static ARCHIVE_MOVED_BYTES: Metric = Metric::counter(
+    "forebay_archive_files_moved",
+    &["disk", "way"],
+    "Sum of the sizes of these files",
+)
+.bytes();
+static ARCHIVE_FAILURES: Metric = Metric::counter(
+    "forebay_archive_failures",
+    &["disk", "way"],
+    "How often a file could not be moved into an archive (in) or brought back (out)",
+);
+static ARCHIVE_REQUESTS: Metric = Metric::counter(
+    "forebay_archive_requests",
+    &["disk", "request"],
+    "Requests to the store of an archive: put (also parts of large objects), get, list, remove",
+);
+static ARCHIVE_REQUESTS_FAILED: Metric = Metric::counter(
+    "forebay_archive_request_failures",
+    &["disk"],
+    "Requests to the store of an archive that failed",
+);
+static ARCHIVE_SENT: Metric =
+    Metric::counter("forebay_archive_sent", &["disk"], "Bytes that were put into an archive")
+        .bytes();
+static ARCHIVE_RECEIVED: Metric = Metric::counter(
+    "forebay_archive_received",
+    &["disk"],
+    "Bytes that were fetched from an archive, also to prove what was put there",
+)
+.bytes();
 static IN_FLIGHT: Metric = Metric::gauge(
     "forebay_requests_in_flight",
     &["waits_for"],
@@ -178,6 +225,15 @@ pub static TABLE: Table = Table {
         &DISK_RESERVE_HELD,
         &DISK_ERRORS,
         &DISK_FAILING,
+        &DISK_FILES,
+        &DISK_STORED,
+        &ARCHIVE_MOVED,
+        &ARCHIVE_MOVED_BYTES,
+        &ARCHIVE_FAILURES,
+        &ARCHIVE_REQUESTS,
+        &ARCHIVE_REQUESTS_FAILED,
+        &ARCHIVE_SENT,
+        &ARCHIVE_RECEIVED,
         &IN_FLIGHT,
         &OLDEST,
     ],
@@ -248,8 +304,19 @@ impl Namespace {
     }
 
     fn report_disks(&self, page: &mut Page) {
-        for disk in self.disk_status_of(|disk| disk.is_near) {
+        for disk in self.disk_status_of(|disk| disk.is_near || disk.is_archive()) {
             let name = &[disk.location.as_str()];
+            if let Some(files) = disk.files {
+                page.set_whole(&DISK_FILES, name, files.bytes);
+                page.set_whole(&DISK_STORED, name, files.stored_bytes);
+            }
+            if let Some(archive) = &disk.archive {
+                report_archive(page, &disk.location, archive);
+                page.set_whole(&DISK_OBJECTS, name, disk.objects_in_use);
+                page.count(&DISK_ERRORS, name, disk.errors);
+                // It has no size.
+                continue;
+            }
             page.set_whole(&DISK_SIZE, name, disk.total_bytes);
             page.set_whole(&DISK_AVAILABLE, name, disk.available_bytes);
             page.set_whole(&DISK_OBJECTS, name, disk.objects_in_use);
@@ -273,6 +340,27 @@ impl Namespace {
             page.set(&OLDEST, &[reason], oldest.as_secs_f64());
         }
     }
+}
+
+fn report_archive(page: &mut Page, location: &str, archive: &ArchiveStatus) {
+    for (way, moves) in [("in", archive.archived), ("out", archive.recalled)] {
+        page.count(&ARCHIVE_MOVED, &[location, way], moves.files);
+        page.count(&ARCHIVE_MOVED_BYTES, &[location, way], moves.bytes);
+        page.count(&ARCHIVE_FAILURES, &[location, way], moves.failures);
+    }
+    let requests = archive.requests;
+    let all = [
+        ("put", requests.puts),
+        ("get", requests.gets),
+        ("list", requests.lists),
+        ("remove", requests.removals),
+    ];
+    for (request, count) in all {
+        page.count(&ARCHIVE_REQUESTS, &[location, request], count);
+    }
+    page.count(&ARCHIVE_REQUESTS_FAILED, &[location], requests.failures);
+    page.count(&ARCHIVE_SENT, &[location], requests.sent_bytes);
+    page.count(&ARCHIVE_RECEIVED, &[location], requests.received_bytes);
 }
 
 const REASONS: [&str; 11] = [

@@ -335,7 +335,8 @@ impl Namespace {
             return Ok(Moved::InUse);
         }
         let is_archived = |disk: &FsDisk| disk.is_archive() && (course.suits)(disk);
-        let into_archive = self.shared.objects.disks.all().any(is_archived);
+        let archive = self.shared.objects.disks.all().find(|disk| is_archived(disk));
+        let into_archive = archive.is_some();
         if into_archive && partition.is_pinned(ino)? {
             partition.give_up_move(&resting);
             return Ok(Moved::Pinned);
@@ -344,15 +345,13 @@ impl Namespace {
             partition.give_up_move(&resting);
             return Ok(Moved::Shared);
         }
-        let copied = partition.copy_resting(&resting, course.suits, pace);
-        let Ok(new) = copied else {
-            let was_used = partition.is_disturbed(&resting);
-            partition.give_up_move(&resting);
-            return match copied {
-                // It was truncated beneath the copy.
-                Err(FsError::Io(_)) if was_used => Ok(Moved::InUse),
-                copied => copied.map(|_| Moved::InUse),
-            };
+        let new = match partition.copy_resting(&resting, course.suits, pace) {
+            Ok(new) => new,
+            Err(error) => {
+                let was_used = partition.is_disturbed(&resting);
+                partition.give_up_move(&resting);
+                return uncopied(error, was_used, archive);
+            }
         };
         if course.snapshots == Snapshots::Follow
             && let Err(error) = self.take_snapshots_along(&partition, &resting, &new)
@@ -367,7 +366,8 @@ impl Namespace {
             Ok(Some((found, _route))) if same(&found) => {
                 let moved = partition.finish_move(&resting, &new);
                 self.shared.objects.drop_handle(new);
-                if into_archive && matches!(moved, Ok(Moved::Whole(_))) {
+                if let (Some(archive), Ok(Moved::Whole(bytes))) = (archive, &moved) {
+                    archive.traffic.archived.moved(*bytes);
                     // It takes less there.
                     self.tell_own_kernel(&[Stale::Attributes(ino)]);
                 }
@@ -392,5 +392,19 @@ impl Namespace {
             Owner::Native(_) | Owner::Remote(_) => None,
         };
         Ok(local.map(|partition| (partition, route)))
+    }
+}
+
+/// What became of a file that was not copied to where it was to go, an archive perhaps.
+fn uncopied(error: FsError, was_used: bool, archive: Option<&FsDisk>) -> Result<Moved> {
+    match error {
+        // It was truncated beneath the copy.
+        FsError::Io(_) if was_used => Ok(Moved::InUse),
+        // The task is to stop.
+        FsError::Busy => Err(FsError::Busy),
+        error => {
+            archive.into_iter().for_each(|disk| disk.traffic.archived.failed());
+            Err(error)
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::key::{self, Key};
 use crate::object::FsDisk;
 use crate::partition::Partition;
 use crate::policy::pick::{Choice, Chosen, LISTED_MAX, Named, Picker, Seen};
-use crate::policy::{Policy, PolicyReport, RuleReport};
+use crate::policy::{Place, Policy, PolicyReport, RuleReport};
 use crate::record::{EntryRecord, InodeRecord, Kind, Placement, decode, encode};
 use crate::recovery::scan_prefix;
 use crate::remote::disk_orders::{DiskAnswer, DiskOrder};
@@ -27,6 +27,7 @@ const REMOVAL_COST: u64 = 4096;
 
 /// What the rules of a policy have chosen.
 struct Found {
+    place: Vec<Choice>,
     migrate: Vec<Choice>,
     list: Vec<Choice>,
     delete: Vec<Choice>,
@@ -72,6 +73,9 @@ impl Namespace {
         let found = self.choose(policy, &BTreeSet::new())?;
         let took = self.shared.clock.instant().saturating_duration_since(begun);
         let mut rules = Vec::new();
+        for (rule, choice) in policy.place.iter().zip(found.place) {
+            rules.push(self.report_of(&rule.name, "place", choice));
+        }
         for (rule, choice) in policy.migrate.iter().zip(found.migrate) {
             rules.push(self.report_of(&rule.name, "migrate", choice));
         }
@@ -117,15 +121,48 @@ impl Namespace {
             self.refresh()?;
         }
         policy.pools().try_for_each(|pool| self.check_pool(pool))?;
-        policy.filesets().try_for_each(|name| {
-            let name = if name.is_empty() { "/" } else { name };
-            if self.fileset_named(name)?.settings().placement == Placement::Native {
-                return Err(FsError::Refused(format!(
-                    "fileset \"{name}\" is native, so its files are not known here: rules are for direct and served filesets"
-                )));
+        policy.place.iter().try_for_each(|rule| self.check_place(rule))?;
+        policy.filesets().try_for_each(|name| self.check_known(name))
+    }
+
+    /// Makes sure that there is a fileset, whose files are known here.
+    fn check_known(&self, name: &str) -> Result<()> {
+        let name = if name.is_empty() { "/" } else { name };
+        if self.fileset_named(name)?.settings().placement == Placement::Native {
+            return Err(FsError::Refused(format!(
+                "fileset \"{name}\" is native, so its files are not known here: rules are for direct and served filesets"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether new files can be placed by a rule.
+    fn check_place(&self, rule: &Place) -> Result<()> {
+        self.alone("a [[place]] rule")?;
+        self.check_pool_of_files(&rule.to)?;
+        if let Some(name) = &rule.filter.fileset {
+            self.check_known(name)?;
+        }
+        Ok(())
+    }
+
+    /// Has the bytes of new files lie in pools as rules say, from now on and instead of what rules said before. Returns why some
+    /// of them are ignored.
+    pub fn place_files(&self, rules: &[Place]) -> Vec<String> {
+        let (mut used, mut faults) = (Vec::new(), Vec::new());
+        for rule in rules {
+            match self.check_place(rule) {
+                Ok(()) => used.push(rule.clone()),
+                Err(error) => faults.push(format!("rule \"{}\": {error}", rule.name)),
             }
-            Ok(())
-        })
+        }
+        self.shared.objects.pools.set_places(used);
+        for partition in self.partitions() {
+            if let Some(fileset) = self.catalogue.get(partition.number()) {
+                partition.set_choices(&fileset.settings());
+            }
+        }
+        faults
     }
 
     fn report_of(&self, rule: &str, kind: &str, choice: Choice) -> RuleReport {
@@ -169,8 +206,8 @@ impl Namespace {
                 filesets.insert(fileset.id);
             }
         }
-        let Picker { migrate, list, delete, inodes, .. } = picker;
-        Ok(Found { migrate, list, delete, inodes, filesets })
+        let Picker { place, migrate, list, delete, inodes, .. } = picker;
+        Ok(Found { place, migrate, list, delete, inodes, filesets })
     }
 
     /// One turn of a policy: moves what its rules choose now. Files that are in use wait for the next run of the policy.

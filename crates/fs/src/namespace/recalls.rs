@@ -268,14 +268,36 @@ impl Namespace {
             .map(drop)
         });
         match &outcome {
-            Ok(()) | Err(FsError::Interrupted | FsError::NoSpace | FsError::Stale) => {}
+            Ok(()) => self.commit_recall(recall.ino),
+            Err(FsError::Interrupted | FsError::Stale) => {}
+            Err(FsError::NoSpace) => self.count_failed_recall(recall.ino),
             Err(error) => {
+                self.count_failed_recall(recall.ino);
                 let path = self.paths_of(&[recall.ino]).remove(&recall.ino);
                 let path = path.unwrap_or_else(|| format!("inode {}", recall.ino));
                 tracing::error!(file = path, %error, "a file was not recalled from its archive");
             }
         }
         recall.end(outcome);
+    }
+
+    /// Has the commit thread commit what a file was recalled to, soon: a crash would have it fetched again, and until then its
+    /// bytes take space twice.
+    fn commit_recall(&self, ino: Ino) {
+        if let Ok(Some((partition, _route))) = self.local_owner(ino)
+            && !partition.commits_rest()
+        {
+            partition.want_commit();
+        }
+    }
+
+    fn count_failed_recall(&self, ino: Ino) {
+        let Ok(Some((partition, _route))) = self.local_owner(ino) else { return };
+        if let Ok(Some((at, _))) = partition.archived(ino)
+            && let Ok(disk) = self.shared.objects.disk(at.disk)
+        {
+            disk.traffic.recalled.failed();
+        }
     }
 
     /// Copies a file from its archive to a disk of its fileset's pool, or to one that `suits`. `begins` is told its size.
@@ -315,6 +337,9 @@ impl Namespace {
                 }
             };
             self.tell_own_kernel(&[Stale::Attributes(ino)]);
+            if let Moved::Whole(bytes) = turned {
+                self.shared.objects.disk(at.disk)?.traffic.recalled.moved(bytes);
+            }
             return Ok(turned);
         }
         Err(FsError::Io(format!("inode {ino}: its fileset changes hands all the time")))

@@ -10,6 +10,17 @@ use crate::error::{FsError, Result};
 use crate::object::FsDisk;
 use crate::record::{DiskRecord, DiskUse, Striping};
 
+/// How a disk is about to go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Departure {
+    /// Its files are moved elsewhere.
+    Emptied,
+    /// It is taken away.
+    TakenAway,
+    /// It is lost, and given up with its files.
+    GivenUp,
+}
+
 /// Has striped disks know those below, by their records.
 pub(super) fn over_members<'a>(
     records: impl Iterator<Item = &'a DiskRecord>,
@@ -103,14 +114,20 @@ impl Namespace {
     ///
     /// # Errors
     /// [`FsError::Refused`] if one does.
-    pub(super) fn check_not_below(&self, record: &DiskRecord, what: &str) -> Result<()> {
+    pub(super) fn check_not_below(&self, record: &DiskRecord, departure: Departure) -> Result<()> {
+        let is_lost = departure == Departure::GivenUp;
         let disks = self.disks.read();
         let above = disks.iter().find(|disk| {
-            let is_there = disk.is_expected() || disk.used == DiskUse::Lost && what != GIVE_UP;
+            let is_there = disk.is_expected() || disk.used == DiskUse::Lost && !is_lost;
             is_there && disk.striping().is_some_and(|it| it.members.contains(&record.id))
         });
         let Some(above) = above else { return Ok(()) };
-        let first = if what == GIVE_UP {
+        let what = match departure {
+            Departure::Emptied => "empty",
+            Departure::TakenAway => "take away",
+            Departure::GivenUp => "give up",
+        };
+        let first = if is_lost {
             "give that one up first (forebay disk remove --lost)"
         } else {
             "drain and remove that one first"
@@ -123,6 +140,3 @@ impl Namespace {
         )))
     }
 }
-
-/// What is done to a disk that is lost.
-pub(super) const GIVE_UP: &str = "give up";

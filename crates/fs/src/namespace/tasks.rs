@@ -286,7 +286,7 @@ impl Namespace {
     fn objects_on(&self, disk: DiskId) -> u64 {
         let open = self.partitions().into_iter().map(|partition| partition.objects_on(disk));
         let at_rest =
-            self.catalogue.list().into_iter().map(|fileset| fileset.objects_at_rest(disk));
+            self.catalogue.list().into_iter().map(|fileset| fileset.usage_at_rest(disk).objects);
         open.chain(at_rest).sum()
     }
 

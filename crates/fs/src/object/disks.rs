@@ -8,7 +8,11 @@ use forebay_disk::{Disk, striped};
 use parking_lot::{Mutex, RwLock};
 
 use super::mapped::MaybeMapped;
+use super::traffic::Traffic;
 use crate::error::{FsError, Result};
+use crate::ops::ArchiveStatus;
+use crate::policy::Place;
+use crate::policy::place::Places;
 use crate::record::{DEFAULT_POOL, DiskRecord, DiskUse};
 use crate::space::Space;
 
@@ -65,11 +69,17 @@ pub(crate) struct Pools {
     names: RwLock<Vec<String>>,
     /// A bit for each pool of which objects are made ahead of need.
     wanted: AtomicU32,
+    /// In which of them the bytes of new files lie.
+    places: RwLock<Vec<Place>>,
 }
 
 impl Default for Pools {
     fn default() -> Pools {
-        Pools { names: RwLock::new(vec![DEFAULT_POOL.to_owned()]), wanted: AtomicU32::new(1) }
+        Pools {
+            names: RwLock::new(vec![DEFAULT_POOL.to_owned()]),
+            wanted: AtomicU32::new(1),
+            places: RwLock::default(),
+        }
     }
 }
 
@@ -91,6 +101,16 @@ impl Pools {
             names.push(name.to_owned());
         }
         Ok(Pool(u8::try_from(place).unwrap_or(0)))
+    }
+
+    /// Changes in which pools new files lie.
+    pub fn set_places(&self, rules: Vec<Place>) {
+        *self.places.write() = rules;
+    }
+
+    /// In which pools new files of a fileset lie, if rules are about it.
+    pub fn places(&self, fileset: &str) -> Option<Places> {
+        Places::of(&self.places.read(), fileset, |name| self.named(name).ok())
     }
 
     /// Has objects of a pool made ahead of need. Returns whether that is new.
@@ -126,6 +146,8 @@ pub struct FsDisk {
     pub health: Arc<DiskHealth>,
     /// What is left, and what is kept aside.
     pub space: Space,
+    /// What went there and came back, if it is an archive.
+    pub(crate) traffic: Traffic,
     is_archive: bool,
     /// Its objects lie over other disks.
     pub(crate) is_striped: bool,
@@ -168,6 +190,7 @@ impl FsDisk {
                 ..DiskHealth::default()
             }),
             space: Space::default(),
+            traffic: Traffic::default(),
             pool: AtomicU8::new(pool.0),
             used: AtomicU8::new(NORMAL),
             group: Arc::new(RwLock::new(record.group.clone())),
@@ -193,6 +216,13 @@ impl FsDisk {
     /// Whether the node of another disk has it.
     pub(super) fn is_beside(&self, other: &FsDisk) -> bool {
         (self.is_near, self.node) == (other.is_near, other.node)
+    }
+
+    /// What happened to it since the mount, if it is an archive.
+    pub(crate) fn archive_status(&self) -> Option<ArchiveStatus> {
+        let requests = self.disk.requests()?;
+        let (archived, recalled) = (self.traffic.archived.read(), self.traffic.recalled.read());
+        Some(ArchiveStatus { archived, recalled, requests })
     }
 
     /// Its pool.

@@ -4,21 +4,30 @@ use std::sync::Arc;
 
 use forebay_base::{DiskId, Ino};
 
-use crate::error::Result;
+use crate::error::{FsError, Result};
 use crate::inode::Inode;
-use crate::object::{FsDisk, LiveObject};
+use crate::object::{FsDisk, LiveObject, Pool};
 use crate::partition::Partition;
 
 impl Partition {
-    /// Takes a fresh object for a file, unless so many are open that some should be closed and cannot be.
-    pub(crate) fn take_object(&self) -> Result<Arc<LiveObject>> {
+    /// Takes a fresh object for a file, unless so many are open that some should be closed and cannot be. It lies in `pool`, or, where
+    /// that takes none, in the pool of the fileset.
+    pub(crate) fn take_object(&self, pool: Pool) -> Result<Arc<LiveObject>> {
         let shared = &self.shared;
         if shared.objects.in_use_count() > shared.settings.open_objects_max
             && let Some(error) = shared.idle.refusal()
         {
             return Err(error);
         }
-        shared.objects.take_fresh(self.pool(), || self.take_object_id())
+        let take = |pool| shared.objects.take_fresh(pool, || self.take_object_id());
+        match take(pool) {
+            Err(FsError::NoSpace | FsError::Absent(_) | FsError::Away { .. })
+                if pool != self.pool() =>
+            {
+                take(self.pool())
+            }
+            taken => taken,
+        }
     }
 
     /// Whether none of its files is open, none lives on without a name, and nothing is wrong with it.
@@ -56,7 +65,7 @@ impl Partition {
 
     /// As [`Partition::take_object`], on one of `disks`, which another node has: published, so that programs of that node
     /// find it. Where none of them takes one it lies on a disk of this node.
-    pub(crate) fn take_object_on(&self, disks: &[DiskId]) -> Result<Arc<LiveObject>> {
+    pub(crate) fn take_object_on(&self, disks: &[DiskId], pool: Pool) -> Result<Arc<LiveObject>> {
         if !disks.is_empty() {
             let number = || self.take_object_id();
             let suits = |of: &FsDisk| self.suits_node(of, disks);
@@ -67,7 +76,7 @@ impl Partition {
                 }
             }
         }
-        self.take_object()
+        self.take_object(pool)
     }
 
     /// Publishes and closes the object of a closed file.

@@ -21,10 +21,12 @@ pub(crate) mod shortage;
 pub(crate) mod snapshots;
 mod unreachable;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use forebay_base::hash::HashKey;
 use forebay_base::{DiskId, Epoch, FilesetId, Ino, ObjectId, Timestamp};
 use forebay_store::{Store, Stores};
@@ -35,23 +37,28 @@ use crate::commit::CommitTurn;
 use crate::error::{FsError, Result};
 use crate::gate::Gate;
 use crate::grants::{Changer, Changing, Granting, Item, Touched};
-use crate::inode::{Body, Counted, Inode, State};
+use crate::inode::{Body, Counted, FileBody, Inode, State};
 use crate::key::{self, Term};
 use crate::mkfs::Identity;
 use crate::number::NumberRange;
-use crate::object::{Objects, Pool, SeenObject};
+use crate::object::{FsDisk, Objects, Pool, SeenObject};
 use crate::owner::Owner;
+use crate::policy::place::Places;
 use crate::record::{
-    Durability, FilesetSettings, InodeRecord, ObjectRef, Placement, Superblock, Usage, decode,
+    DiskUsage, Durability, FilesetSettings, InodeRecord, ObjectRef, Placement, Superblock, Usage,
+    decode,
 };
 use crate::shared::Shared;
 use crate::stats::Counters;
-use crate::writeset::{Known, Overlay, Removal, Uncommitted, WriteSet};
+use crate::writeset::{Known, Overlay, Removal, Uncommitted, UsageOfDisks, WriteSet};
 
 pub(crate) use issued::NumbersForNode;
 
 /// A pair of the store: key and value.
 pub(crate) type Row = (Vec<u8>, Vec<u8>);
+
+/// By how much it is noted ahead until when the kernel may keep something, in nanoseconds.
+const NOTED_AHEAD_NS: u64 = 100_000_000;
 
 /// A fileset at work: every operation on its files is a method (see `ops/`).
 pub struct Partition {
@@ -89,6 +96,9 @@ pub struct Partition {
     damage: damage::Damage,
     /// The kernel may keep no names of it any more.
     names_lapse: AtomicBool,
+    /// Until when the kernel may keep what it was told of it for long, in nanoseconds of
+    /// [`Clock::boottime`](forebay_base::Clock::boottime).
+    kept_until_ns: AtomicU64,
     /// What other nodes may cache of it, in a cluster.
     granting: Option<Arc<Granting>>,
     /// Whether any quota is set; to know it without a lock.
@@ -110,6 +120,8 @@ struct Choices {
     direct: AtomicBool,
     /// A [`Pool`].
     pool: AtomicU8,
+    /// Rules by which new files lie in other pools.
+    places: ArcSwapOption<Places>,
 }
 
 impl Choices {
@@ -128,6 +140,9 @@ impl Choices {
             }
             Err(error) => tracing::error!(fileset = settings.name, %error, "the pool stays"),
         }
+        let places = objects.pools.places(&settings.name);
+        places.iter().flat_map(Places::pools).for_each(|pool| objects.want_pool(pool));
+        self.places.store(places.map(Arc::new));
         self.strict.store(settings.durability == Durability::Strict, Ordering::Relaxed);
         self.direct.store(settings.placement == Placement::Direct, Ordering::Relaxed);
     }
@@ -301,12 +316,17 @@ impl Partition {
 
     /// Objects that its records refer to on a disk.
     pub(crate) fn objects_on(&self, disk: DiskId) -> u64 {
-        self.writes.lock().objects(disk)
+        self.usage_of(disk).objects
     }
 
-    /// Objects that its records refer to, by disk.
-    pub(crate) fn objects(&self) -> HashMap<DiskId, u64> {
-        self.writes.lock().all_objects()
+    /// What it holds on a disk.
+    pub(crate) fn usage_of(&self, disk: DiskId) -> DiskUsage {
+        self.writes.lock().usage_of(disk)
+    }
+
+    /// What it holds, by disk.
+    pub(crate) fn usage_of_disks(&self) -> UsageOfDisks {
+        self.writes.lock().usage_of_disks().clone()
     }
 
     /// Bytes that the store occupies; 0 if it cannot say.
@@ -324,9 +344,27 @@ impl Partition {
         self.choices.direct.load(Ordering::Relaxed)
     }
 
-    /// The pool of disks for new files.
+    /// The pool of disks for new files that no rule places elsewhere.
     pub(crate) fn pool(&self) -> Pool {
         Pool::from_byte(self.choices.pool.load(Ordering::Relaxed))
+    }
+
+    /// Notes in which pool the bytes of a file are to lie, if a rule says so. `name` is that of a file that is being made. One that
+    /// is made empty stays in a pool that a rule leads to.
+    pub(crate) fn choose_pool(&self, name: Option<&[u8]>, state: &mut State) {
+        let places = self.choices.places.load();
+        let Some(places) = &*places else { return };
+        let owner = (state.uid, state.gid);
+        let Some(file) = state.file_mut().filter(|file| file.placed.is_none()) else { return };
+        let lies_in = file.object.and_then(|at| self.shared.objects.disk(at.disk).ok());
+        let stays = lies_in.map(FsDisk::pool).filter(|pool| places.leads_to(*pool));
+        file.placed = stays.or_else(|| places.pool(name, owner));
+    }
+
+    /// The pool in which the bytes of a file are to lie.
+    pub(crate) fn pool_of(&self, file: &FileBody) -> Pool {
+        let placed = file.placed.filter(|_| self.choices.places.load().is_some());
+        placed.unwrap_or_else(|| self.pool())
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -514,6 +552,20 @@ impl Partition {
         self.names_lapse.store(lapse, Ordering::Release);
     }
 
+    /// The kernel may keep something of it until then, by [`Clock::boottime`](forebay_base::Clock::boottime).
+    pub(crate) fn note_kept_until(&self, until: Duration) {
+        let ns = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
+        if self.kept_until_ns.load(Ordering::Acquire) < ns {
+            // Ahead, so that most answers only read it.
+            self.kept_until_ns.fetch_max(ns.saturating_add(NOTED_AHEAD_NS), Ordering::AcqRel);
+        }
+    }
+
+    /// Until when the kernel may keep something of it, by [`Clock::boottime`](forebay_base::Clock::boottime).
+    pub(crate) fn kept_until(&self) -> Duration {
+        Duration::from_nanos(self.kept_until_ns.load(Ordering::Acquire))
+    }
+
     /// Notes that the kernel was told of an inode once more.
     pub(crate) fn remember(&self, ino: Ino) {
         self.shared.inodes.remember(ino);
@@ -589,14 +641,18 @@ fn recount(writes: &mut WriteSet, ino: Ino, state: &mut State, now: Option<Count
     let bytes = |counted: Option<Counted>| counted.map_or(0, |counted| signed(counted.bytes));
     writes.count(inodes, bytes(now) - bytes(before));
     writes.count_for_owners(ino, state, before, now);
-    let (old, new) = (before.and_then(|b| b.disk), now.and_then(|n| n.disk));
-    if old != new {
-        old.into_iter().for_each(|disk| writes.count_objects(disk, -1));
-        new.into_iter().for_each(|disk| writes.count_objects(disk, 1));
+    if before == now {
+        return;
+    }
+    for (counted, sign) in [(now, 1), (before, -1)] {
+        if let Some(Counted { bytes, stored_bytes, disk: Some(disk) }) = counted {
+            let of = (sign * signed(bytes), sign * signed(stored_bytes));
+            writes.count_on(disk, sign, of);
+        }
     }
 }
 
-fn signed(bytes: u64) -> i64 {
+pub(crate) fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 

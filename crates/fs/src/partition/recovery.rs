@@ -5,9 +5,8 @@
 //!   inode is next loaded (`Partition::reconcile`); the object's size is the truth;
 //! - objects that no record refers to: the sweep removes them in the background.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use forebay_base::hash::HashKey;
 use forebay_base::{DiskId, Epoch, FilesetId, Ino};
@@ -22,18 +21,19 @@ use crate::grants::Granting;
 use crate::inode::{Inode, State};
 use crate::key::{self, Key, Term};
 use crate::number::{NUMBER_MAX, NumberRange, RESERVE};
+use crate::object::Objects;
 use crate::partition::copies::Copies;
 use crate::partition::fenced::Fenced;
 use crate::partition::quota::read_quotas;
 use crate::partition::snapshots::Sharing;
-use crate::partition::{Choices, Partition, Sweep};
+use crate::partition::{Choices, Partition, Sweep, signed};
 use crate::record::{
     DiskRecord, DiskUsage, FilesetSettings, InodeRecord, MountState, ObjectRef, Superblock, Usage,
     decode, encode,
 };
 use crate::shared::Shared;
 use crate::stats::Counters;
-use crate::writeset::WriteSet;
+use crate::writeset::{UsageOfDisks, WriteSet};
 
 /// Records read from the store at a time in a scan.
 const SCAN_CHUNK: usize = 4096;
@@ -71,20 +71,45 @@ pub fn scan_prefix(store: &dyn Store, prefix: &[u8], visit: &mut Visit<'_>) -> R
     }
 }
 
-/// What the fileset of a store holds, and its objects on each disk.
-pub(crate) fn read_usage(store: &dyn Store) -> Result<(Usage, HashMap<DiskId, u64>)> {
+/// What the fileset of a store holds, also on each disk.
+pub(crate) fn read_usage(store: &dyn Store) -> Result<(Usage, UsageOfDisks)> {
     let usage = match store.get(key::USAGE)? {
         Some(value) => decode::<Usage>("usage", &value)?,
         None => Usage::default(),
     };
-    let mut objects = HashMap::new();
+    let mut disks = UsageOfDisks::default();
     scan_prefix(store, &[key::DISK_USAGE], &mut |key, value| {
         if let Some(Key::DiskUsage(id)) = key::parse(key) {
-            objects.insert(id, decode::<DiskUsage>("disk usage", value)?.objects);
+            disks.insert(id, decode("disk usage", value)?);
         }
         Ok(())
     })?;
-    Ok((usage, objects))
+    Ok((usage, disks))
+}
+
+/// Counts what files take in archives, where an earlier version of this program counted objects alone. Each file lies there as its
+/// record says, as nobody changes it.
+fn count_archived(store: &dyn Store, disks: &mut UsageOfDisks, objects: &Objects) -> Result<()> {
+    let is_unknown = |disk: DiskId, usage: &DiskUsage| {
+        usage.files.is_none() && usage.objects > 0 && objects.is_archive(disk)
+    };
+    let unknown = disks.iter().filter(|(disk, usage)| is_unknown(**disk, usage));
+    let mut counted: UsageOfDisks =
+        unknown.map(|(disk, _)| (*disk, DiskUsage::default())).collect();
+    if counted.is_empty() {
+        return Ok(());
+    }
+    scan_prefix(store, &[key::INODE], &mut |_, value| {
+        let record: InodeRecord = decode("inode", value)?;
+        if let Some(usage) = record.layout.object().and_then(|at| counted.get_mut(&at.disk)) {
+            usage.add(1, signed(record.size), signed(record.allocated_bytes));
+        }
+        Ok(())
+    })?;
+    for (disk, found) in counted {
+        disks.entry(disk).or_default().files = found.files;
+    }
+    Ok(())
 }
 
 /// Reads the term.
@@ -189,7 +214,8 @@ impl Partition {
             ..before.clone()
         };
         // Whatever cannot be read is found before anything is changed.
-        let (usage, objects) = read_usage(&*store)?;
+        let (usage, mut usage_of_disks) = read_usage(&*store)?;
+        count_archived(&*store, &mut usage_of_disks, &shared.objects)?;
         let quotas = read_quotas(&*store)?;
         let sharing = Sharing::read(&*store)?;
         let fence = store.get(key::FENCED)?;
@@ -218,7 +244,7 @@ impl Partition {
             let (clock, lease) = (&shared.clock, shared.lease.as_ref());
             Granting::new(number, superblock.epoch, clock, lease, cluster)
         });
-        let mut writes = WriteSet::new(usage, objects, Arc::clone(&shared.crowd));
+        let mut writes = WriteSet::new(usage, usage_of_disks, Arc::clone(&shared.crowd));
         writes.quotas = quotas;
         let partition = Partition {
             number,
@@ -247,6 +273,7 @@ impl Partition {
             directory_moves: Mutex::default(),
             damage: super::damage::Damage::default(),
             names_lapse: AtomicBool::new(false),
+            kept_until_ns: AtomicU64::new(0),
             sweep: Mutex::new(Sweep {
                 done: has_rested || (!crashed && !before.sweep_due),
                 below: before.object_limit,

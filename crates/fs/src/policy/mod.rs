@@ -3,6 +3,11 @@
 //! A rule has a filter, and the first rule of a list whose filter matches a file decides about it. The file is TOML:
 //!
 //! ```toml
+//! [[place]]
+//! name = "logs are slow from the beginning"
+//! to = "slow"
+//! files = "*.log"
+//!
 //! [[migrate]]
 //! name = "cold files go to the archive"
 //! from = "flash"
@@ -25,6 +30,7 @@
 
 mod pattern;
 pub(crate) mod pick;
+pub(crate) mod place;
 
 use std::time::Duration;
 
@@ -67,6 +73,17 @@ pub struct Filter {
     pub older_seconds: Option<u64>,
 }
 
+/// Has new files lie in a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Name of the rule.
+    pub name: String,
+    /// Pool that they lie in.
+    pub to: String,
+    /// Which files: by fileset, owner, group and name.
+    pub filter: Filter,
+}
+
 /// Moves files from one pool to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Migrate {
@@ -96,6 +113,9 @@ pub struct Select {
 /// All rules of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
+    /// Rules that place new files. A task, which carries out the others, does not keep them.
+    #[serde(skip)]
+    pub place: Vec<Place>,
     /// Rules that move files.
     pub migrate: Vec<Migrate>,
     /// Rules that list files.
@@ -109,7 +129,7 @@ pub struct Policy {
 pub struct RuleReport {
     /// Name of the rule.
     pub rule: String,
-    /// `migrate`, `delete` or `list`.
+    /// `place`, `migrate`, `delete` or `list`.
     pub kind: String,
     /// What it does, and why now, or why not.
     pub reason: String,
@@ -160,20 +180,22 @@ impl Policy {
                 };
                 let mut fields = Fields { place, rule, used: Vec::new(), accounts };
                 match kind.as_str() {
+                    "place" => policy.place.push(fields.place()?),
                     "migrate" => policy.migrate.push(fields.migrate()?),
                     "list" => policy.list.push(fields.select()?),
                     "delete" => policy.delete.push(fields.delete()?),
                     _ => {
                         return Err(format!(
-                            "there are no rules of kind \"{kind}\"; choose from migrate, delete, list"
+                            "there are no rules of kind \"{kind}\"; choose from place, migrate, delete, list"
                         ));
                     }
                 }
                 fields.finish()?;
             }
         }
-        if !policy.changes_anything() && policy.list.is_empty() {
-            return Err("there are no rules: write [[migrate]], [[delete]] or [[list]]".to_owned());
+        if policy.filters().next().is_none() {
+            return Err("there are no rules: write [[place]], [[migrate]], [[delete]] or [[list]]"
+                .to_owned());
         }
         Ok(policy)
     }
@@ -197,7 +219,8 @@ impl Policy {
     }
 
     fn filters(&self) -> impl Iterator<Item = &Filter> {
-        let moving = self.migrate.iter().map(|rule| &rule.filter);
+        let placing = self.place.iter().map(|rule| &rule.filter);
+        let moving = placing.chain(self.migrate.iter().map(|rule| &rule.filter));
         moving.chain(self.list.iter().chain(&self.delete).map(|rule| &rule.filter))
     }
 
@@ -324,6 +347,21 @@ impl<'a> Fields<'a> {
         Ok(Migrate { name, from, to, fill, filter: self.filter()? })
     }
 
+    /// A new file has no size and no age.
+    fn place(&mut self) -> Result<Place, String> {
+        let (name, to) = (self.needed("name")?, self.needed("to")?);
+        let filter = self.filter()?;
+        for key in ["larger", "smaller", "older"] {
+            if self.rule.contains_key(key) {
+                return Err(format!(
+                    "{}: {key} is not known when a file is created: use fileset, user, group and files",
+                    self.place
+                ));
+            }
+        }
+        Ok(Place { name, to, filter })
+    }
+
     fn select(&mut self) -> Result<Select, String> {
         Ok(Select { name: self.needed("name")?, from: self.text("from")?, filter: self.filter()? })
     }
@@ -403,7 +441,10 @@ mod tests {
         let cases = [
             ("", "no rules"),
             ("x = [", "TOML"),
-            ("[[move]]", "choose from migrate, delete, list"),
+            ("[[move]]", "choose from place, migrate, delete, list"),
+            ("[[place]]\nname = 'a'", "rule 1: to is missing"),
+            ("[[place]]\nname = 'a'\nto = 'x'\nolder = '9 d'", "older is not known when"),
+            ("[[place]]\nname = 'a'\nto = 'x'\nfrom = 'y'", "no key \"from\""),
             ("[[delete]]\nname = 'a'\nolder = '9 d'", "needs fileset and older"),
             ("[migrate]", "[[migrate]]"),
             ("[[migrate]]\nname = 'a'\nfrom = 'x'", "rule 1: to is missing"),

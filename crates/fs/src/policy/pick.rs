@@ -25,6 +25,7 @@ pub(crate) struct Chosen {
 /// Rules of each kind whose patterns match a name of a file, one bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Named {
+    pub place: u32,
     pub migrate: u32,
     pub list: u32,
     pub delete: u32,
@@ -41,6 +42,7 @@ impl Named {
                 .fold(0, |bits, (rule, filter)| bits | (u32::from(fits(filter)) << rule))
         };
         Named {
+            place: bits(&mut policy.place.iter().map(|rule| &rule.filter)),
             migrate: bits(&mut policy.migrate.iter().map(|rule| &rule.filter)),
             list: bits(&mut policy.list.iter().map(|rule| &rule.filter)),
             delete: bits(&mut policy.delete.iter().map(|rule| &rule.filter)),
@@ -50,6 +52,7 @@ impl Named {
     /// Adds what another name of the same file matches.
     pub fn and(self, other: Named) -> Named {
         Named {
+            place: self.place | other.place,
             migrate: self.migrate | other.migrate,
             list: self.list | other.list,
             delete: self.delete | other.delete,
@@ -117,6 +120,8 @@ pub(crate) struct Picker<'a> {
     pools: &'a HashMap<DiskId, String>,
     archives: &'a HashSet<String>,
     now: Timestamp,
+    /// What new files would be placed so.
+    pub place: Vec<Choice>,
     pub migrate: Vec<Choice>,
     pub list: Vec<Choice>,
     pub delete: Vec<Choice>,
@@ -142,11 +147,16 @@ impl<'a> Picker<'a> {
             Choice::new(wanted, text, CHOSEN_MAX)
         });
         let migrate = migrate.collect();
+        let place = policy.place.iter().map(|rule| {
+            let text = format!("new files that match lie in pool {}", rule.to);
+            Choice::new(None, text, LISTED_MAX)
+        });
+        let place = place.collect();
         let listed = |_| Choice::new(None, "lists files".to_owned(), LISTED_MAX);
         let list = policy.list.iter().map(listed).collect();
         let removed = |_| Choice::new(None, "removes files that match".to_owned(), CHOSEN_MAX);
         let delete = policy.delete.iter().map(removed).collect();
-        Picker { policy, pools, archives, now, migrate, list, delete, inodes: 0 }
+        Picker { policy, pools, archives, now, place, migrate, list, delete, inodes: 0 }
     }
 
     /// Looks at an inode.
@@ -172,6 +182,11 @@ impl<'a> Picker<'a> {
             let lies_there = rule.from.is_none() || rule.from.as_ref() == pool;
             lies_there && fits(&rule.filter, bits, number)
         };
+        let placed = (policy.place.iter().enumerate())
+            .find(|(number, rule)| fits(&rule.filter, seen.named.place, *number));
+        if let Some((number, _)) = placed {
+            self.place[number].add(file);
+        }
         for (number, rule) in policy.list.iter().enumerate() {
             if selects(rule, seen.named.list, number) {
                 self.list[number].add(file);
@@ -332,6 +347,7 @@ mod tests {
                 from: Some("flash".into()),
                 filter: named("*.tmp"),
             }],
+            place: Vec::new(),
         };
         let files = [
             (1, record(0, 200, 5), &b"a.h5"[..]),

@@ -8,8 +8,8 @@ use forebay_base::{DiskId, Epoch, FilesetId};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    DEFAULT_POOL, DiskRecord, Durability, FilesetRecord, FilesetSettings, MountState, Placement,
-    Record, Stage, Superblock, decode_body,
+    DEFAULT_POOL, DiskRecord, DiskUsage, Durability, FilesetRecord, FilesetSettings, MountState,
+    Occupancy, Placement, Record, Stage, Superblock, decode_body,
 };
 use crate::error::Result;
 
@@ -106,6 +106,17 @@ impl<S: Into<FilesetSettings>, D: Into<DiskRecord>> From<OldSuperblock<S, D>> fo
             sweep_due: old.sweep_due,
             disks: old.disks.into_iter().map(Into::into).collect(),
         }
+    }
+}
+
+/// Version 2 counted objects alone.
+impl Record for DiskUsage {
+    const KIND: &str = "disk usage";
+    const VERSION: u8 = 3;
+
+    fn upgrade(what: &str, version: u8, body: &[u8]) -> Option<Result<DiskUsage>> {
+        let of = |objects| DiskUsage { objects, files: (objects == 0).then(Occupancy::default) };
+        (version == 2).then(|| decode_body(what, body).map(of))
     }
 }
 

@@ -14,7 +14,7 @@
 //! What was lent is noted for the whole node, not for an owner, because owners change. Bound: what was lent in the last second or
 //! two.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -101,6 +101,8 @@ impl Drop for Look<'_> {
 
 thread_local! {
     static ANSWER: Cell<Answer> = Cell::new(Answer::default());
+    /// What the answer says of filesets of this node that the kernel keeps for long.
+    static GIVEN: RefCell<Vec<Item>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Lent {
@@ -142,10 +144,11 @@ impl Lent {
         self.answer().is_some_and(|answer| answer.lends_absence)
     }
 
-    /// The kernel has the answer. Returns whether that took so long that what was lent with it must be taken back.
+    /// The kernel has the answer. If that took so long that what was lent or given with it must be taken back, returns what was
+    /// given.
     #[must_use]
-    pub fn end_answer(&self) -> bool {
-        let Some(answer) = self.answer() else { return false };
+    pub fn end_answer(&self) -> Option<Vec<Item>> {
+        let answer = self.answer()?;
         ANSWER.set(Answer::default());
         if let Some(number) = answer.number {
             self.answers.end(number);
@@ -153,7 +156,15 @@ impl Lent {
         let is_late = |kernel: &Borrower, lent_at: Moment| {
             Moment(kernel.clock.boottime()) > lent_at + ANSWER_TIME
         };
-        self.kernel.get().zip(answer.lent_at).is_some_and(|(kernel, at)| is_late(kernel, at))
+        let is_late =
+            self.kernel.get().zip(answer.lent_at).is_some_and(|(kernel, at)| is_late(kernel, at));
+        GIVEN.with_borrow_mut(|given| {
+            if is_late {
+                return Some(std::mem::take(given));
+            }
+            given.clear();
+            None
+        })
     }
 
     /// To be held while it is looked whether something is granted that may be lent: whoever takes that back waits for an answer
@@ -173,6 +184,17 @@ impl Lent {
         if let Some(answer) = self.answer() {
             ANSWER.set(Answer { is_barred: true, ..answer });
         }
+    }
+
+    // --- filesets of this node ---
+
+    /// The answer that this thread prepares says something of a fileset of this node that the kernel keeps for long. If it arrives
+    /// too late for that, it is taken back. Whether this thread prepares an answer.
+    pub fn give(&self, items: impl Iterator<Item = Item>, now: Moment) -> bool {
+        let Some(answer) = self.answer() else { return false };
+        GIVEN.with_borrow_mut(|given| given.extend(items));
+        ANSWER.set(Answer { lent_at: answer.lent_at.or(Some(now)), ..answer });
+        true
     }
 
     // --- lending ---
@@ -253,13 +275,14 @@ impl Lent {
         self.forget(kernel, lent, why);
     }
 
-    /// An answer took so long that more is lent than is vouched for.
-    pub fn take_all_back(&self) {
+    /// An answer took so long that more is lent than is vouched for, and that what was `given` with it is kept for too long.
+    pub fn take_all_back(&self, given: Vec<Item>) {
         let Some(kernel) = self.kernel.get() else { return };
         let lent: Vec<(Item, Moment)> = {
             let mut items = self.items.lock();
             let (young, old) = (std::mem::take(&mut items.young), std::mem::take(&mut items.old));
-            young.into_iter().chain(old).collect()
+            let given = given.into_iter().map(|item| (item, Moment(Duration::MAX)));
+            young.into_iter().chain(old).chain(given).collect()
         };
         tracing::debug!(
             items = lent.len(),

@@ -336,7 +336,7 @@ fn counts_are_exact() {
     follow(damage, Damage::Usage, "3 inodes", &[]);
     let damage = |tree: &Tree| tree.set(key::USAGE.to_vec(), None);
     follow(damage, Damage::Usage, "usage", &[]);
-    let in_use = DiskUsage { objects: 7 };
+    let in_use = DiskUsage { objects: 7, ..DiskUsage::default() };
     let damage = |tree: &Tree| tree.set(key::disk_usage(DiskId(0)), Some(encode(&in_use)));
     follow(damage, Damage::DiskUsage, "says 7 objects, but there are 3", &[]);
     let damage = |tree: &Tree| tree.set(key::disk_usage(DiskId(0)), None);

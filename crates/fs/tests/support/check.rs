@@ -25,7 +25,7 @@ struct Image {
     inodes: BTreeMap<Ino, InodeRecord>,
     entries: BTreeMap<(Ino, u64), EntryRecord>,
     xattrs: HashMap<Ino, u32>,
-    objects_in_use: BTreeMap<DiskId, u64>,
+    disk_usage: BTreeMap<DiskId, DiskUsage>,
     /// Snapshots with the bound of their objects.
     snapshots: BTreeMap<u64, u64>,
     /// Copies that snapshots have instead of objects.
@@ -53,8 +53,7 @@ fn read(store: &dyn Store) -> Image {
                 image.entries.insert((parent, cookie), decode("entry", &value).unwrap());
             }
             Key::DiskUsage(disk) => {
-                let usage: DiskUsage = decode("disk usage", &value).unwrap();
-                image.objects_in_use.insert(disk, usage.objects);
+                image.disk_usage.insert(disk, decode("disk usage", &value).unwrap());
             }
             Key::Task(_) => {
                 let _: forebay_fs::tasks::TaskRecord = decode("task", &value).unwrap();
@@ -312,11 +311,7 @@ fn check_objects(image: &Image, disks: &[&dyn Disk], problems: &mut Vec<String>)
             }
         }
     }
-    let in_use: u64 = image.objects_in_use.values().sum();
-    let counted = referenced.len() + copies.len();
-    if in_use != counted as u64 {
-        problems.push(format!("{counted} objects are in use, not {in_use}"));
-    }
+    compare_usage(image, problems);
     let mut look = |id| {
         if !referenced.contains_key(&id) && !image.held.contains(&id) && !copies.contains(&id) {
             problems.push(format!("object {id} belongs to no file"));
@@ -324,4 +319,26 @@ fn check_objects(image: &Image, disks: &[&dyn Disk], problems: &mut Vec<String>)
         true
     };
     disks.iter().for_each(|disk| disk.list_of(image.fileset(), &mut look).unwrap());
+}
+
+/// Compares what each disk is said to hold with the records.
+fn compare_usage(image: &Image, problems: &mut Vec<String>) {
+    let mut counted: BTreeMap<DiskId, DiskUsage> = BTreeMap::new();
+    for record in image.inodes.values() {
+        if let Some(at) = record.layout.object() {
+            let (size, stored) = (record.size as i64, record.allocated_bytes as i64);
+            counted.entry(at.disk).or_default().add(1, size, stored);
+        }
+    }
+    for copy in image.copies.values().flatten() {
+        counted.entry(copy.disk).or_default().add(1, 0, 0);
+    }
+    let disks: BTreeSet<DiskId> = counted.keys().chain(image.disk_usage.keys()).copied().collect();
+    for disk in disks {
+        let [found, said] = [&counted, &image.disk_usage]
+            .map(|usage| usage.get(&disk).copied().unwrap_or_default());
+        if found != said {
+            problems.push(format!("disk {disk} holds {found:?}, not {said:?}"));
+        }
+    }
 }

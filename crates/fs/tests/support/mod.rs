@@ -26,6 +26,7 @@ use forebay_store::{Store, Stores};
 use parking_lot::Mutex;
 
 pub mod check;
+pub mod files;
 pub mod held;
 pub mod kernel;
 pub mod nodes;

@@ -74,7 +74,7 @@ impl Adapter {
             return Err(Errno(libc::ESTALE));
         }
         let (attributes, opened) = made?;
-        self.tell_new(request, (&attributes, opened), access, reply);
+        self.tell_new(request, Some(name), (&attributes, opened), access, reply);
         Ok(())
     }
 
@@ -90,7 +90,7 @@ impl Adapter {
         let access = Access { truncate: false, ..access_of(asked.flags) };
         let opened = self.fs.open_file(attributes.ino, access, request.caller);
         let opened = opened.inspect_err(|_| self.fs.forget(attributes.ino, 1))?;
-        self.tell_new(request, (&attributes, opened), access, reply);
+        self.tell_new(request, None, (&attributes, opened), access, reply);
         Ok(())
     }
 
@@ -98,6 +98,7 @@ impl Adapter {
     fn tell_new(
         &self,
         request: Request,
+        name: Option<&[u8]>,
         (attributes, opened): (&Attributes, Opened),
         access: Access,
         reply: &mut Reply,
@@ -105,7 +106,12 @@ impl Adapter {
         let mappable = access.read && access.write && opened.registration.is_some();
         let cacheable = attributes.cacheable && !mappable;
         self.note_opener(request, attributes.ino, access, &opened);
-        reply.push(&self.entry(&Attributes { cacheable, ..*attributes }));
+        let attributes = Attributes { cacheable, ..*attributes };
+        reply.push(&match name {
+            Some(name) => self.entry((request.ino, name), &attributes),
+            // The kernel keeps no name of it.
+            None => self.ttl.entry(&attributes),
+        });
         reply.push(&self.open_out(access, opened));
     }
 

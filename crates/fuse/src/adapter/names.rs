@@ -26,7 +26,7 @@ impl Adapter {
             return self.look_up_raised_root(reply);
         }
         match self.fs.lookup(request.ino, name) {
-            Ok(attributes) => reply.push(&self.entry(&attributes)),
+            Ok(attributes) => reply.push(&self.entry((request.ino, name), &attributes)),
             // Others make names there too: the kernel must not keep that there is nothing.
             Err(error)
                 if !(self.fs.may_keep_absence(request.ino) || self.fs.answer_lends_absence()) =>
@@ -35,7 +35,7 @@ impl Adapter {
             }
             Err(error) => {
                 absent_or(error)?;
-                reply.push(&self.ttl.absent());
+                reply.push(&self.absent((request.ino, name)));
             }
         }
         Ok(())
@@ -45,13 +45,14 @@ impl Adapter {
     /// for what has that name.
     fn look_up_raised_root(&self, reply: &mut Reply) -> Answer<()> {
         let root = self.fs.lookup(Ino::ROOT, b".")?;
-        reply.push(&self.entry(&Attributes { name: KeepName::Never, ..root }));
+        let found = Attributes { name: KeepName::Never, ..root };
+        reply.push(&self.entry((Ino::ROOT, b"."), &found));
         Ok(())
     }
 
     fn make(&self, request: Request, name: &[u8], new: New<'_>, reply: &mut Reply) -> Answer<()> {
         let attributes = self.fs.create(request.ino, name, new, request.caller)?;
-        reply.push(&self.entry(&attributes));
+        reply.push(&self.entry((request.ino, name), &attributes));
         Ok(())
     }
 
@@ -127,8 +128,9 @@ impl Adapter {
         reply: &mut Reply,
     ) -> Answer<()> {
         let asked: LinkIn = body.take()?;
-        let attributes = self.fs.link(ino_of(asked.oldnodeid), request.ino, body.name()?)?;
-        reply.push(&self.entry(&attributes));
+        let name = body.name()?;
+        let attributes = self.fs.link(ino_of(asked.oldnodeid), request.ino, name)?;
+        reply.push(&self.entry((request.ino, name), &attributes));
         Ok(())
     }
 
@@ -185,7 +187,9 @@ impl Adapter {
             let found =
                 if is_dots { Ok(None) } else { self.fs.listed_attributes(request.ino, item) };
             match found {
-                Ok(Some(attributes)) => reply.push(&self.entry(&attributes)),
+                Ok(Some(attributes)) => {
+                    reply.push(&self.entry((request.ino, &item.name), &attributes));
+                }
                 Ok(None) => reply.push(&abi::EntryOut::default()),
                 Err(error) => {
                     failed = Some(error);

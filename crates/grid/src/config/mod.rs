@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::parse::line_of;
 use crate::parse::period::Period;
 use crate::parse::zone::Zone;
-use crate::vocabulary::{HostName, QueueName, ResourceName, UserName};
+use crate::vocabulary::{FeatureName, HostName, QueueName, ResourceName, UserName};
 
 /// All settings of a grid. [`Config::read`] gives only such as are fine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -315,6 +315,9 @@ pub struct HostConfig {
     /// Resources that it has, such as `gpu`, with how much of each.
     #[serde(default)]
     pub resources: BTreeMap<ResourceName, u32>,
+    /// Features that it has, by which jobs choose hosts.
+    #[serde(default)]
+    pub features: Vec<FeatureName>,
 }
 
 fn one_queue() -> Vec<QueueConfig> {

@@ -10,17 +10,21 @@ use toml::Spanned;
 use super::schedule::{CivilTime, Missed, Overlap, Trigger, When};
 use super::{FLOW_BYTES_MAX, Fault, FlowSpec, bytes_of, too_many_bytes};
 use crate::config::ConfigError;
+use crate::group::JobGroup;
 use crate::parse::array::ArraySpec;
 use crate::parse::cron::Schedule as Cron;
 use crate::parse::dependency::{Condition, Dependency};
+use crate::parse::features::Features;
 use crate::parse::hosts::HostList;
 use crate::parse::line_of;
 use crate::parse::memory::Memory;
 use crate::parse::period::Period;
 use crate::parse::requeue::RequeueExits;
+use crate::parse::resources::Resources;
 use crate::parse::zone::Zone;
-use crate::spec::{Checkpoint, JobSpec, Rerun};
-use crate::vocabulary::QueueName;
+use crate::spec::{Checkpoint, JobSpec, Rerun, Sharing};
+use crate::vocabulary::{ProfileName, QueueName};
+use crate::warning::Warning;
 
 /// The most bytes of a file.
 pub const FILE_BYTES_MAX: usize = 4 << 20;
@@ -109,6 +113,16 @@ struct Options {
     error: Option<String>,
     directory: Option<String>,
     checkpoint: Option<bool>,
+    resource: Option<Resources>,
+    exclusive: Option<bool>,
+    io_heavy: Option<bool>,
+    feature: Option<Features>,
+    warn: Option<Warning>,
+    project: Option<String>,
+    profile: Option<ProfileName>,
+    group: Option<JobGroup>,
+    pre: Option<String>,
+    post: Option<String>,
 }
 
 /// One text or several.
@@ -308,6 +322,19 @@ fn spec(job: &Spanned<Options>, head: &Options, around: &Surroundings) -> Result
         directory: directory.to_string_lossy().trim_end_matches('/').to_owned(),
         umask: around.umask,
         checkpoint: if checkpoint { Checkpoint::Steps } else { Checkpoint::None },
+        resources: own.resource.clone().or_else(|| head.resource.clone()).unwrap_or_default(),
+        sharing: match own.exclusive.or(head.exclusive) {
+            Some(true) => Sharing::Exclusive,
+            Some(false) | None => Sharing::Shared,
+        },
+        io_heavy: own.io_heavy.or(head.io_heavy).unwrap_or(false),
+        features: own.feature.clone().or_else(|| head.feature.clone()),
+        warning: own.warn.or(head.warn),
+        project: or(&own.project, &head.project).unwrap_or_default(),
+        profile: own.profile.clone().or_else(|| head.profile.clone()),
+        group: own.group.clone().or_else(|| head.group.clone()),
+        pre: or(&own.pre, &head.pre),
+        post: or(&own.post, &head.post),
         ..JobSpec::default()
     })
 }

@@ -288,7 +288,8 @@ impl FlowSpec {
 /// Bytes of command and environment.
 fn bytes_of(step: &JobSpec) -> usize {
     let environment = step.environment.iter().map(|(key, value)| key.len() + value.len());
-    step.command.iter().map(String::len).chain(environment).sum()
+    let around = step.pre.iter().chain(&step.post).map(String::len);
+    step.command.iter().map(String::len).chain(environment).chain(around).sum()
 }
 
 fn too_many_bytes() -> String {

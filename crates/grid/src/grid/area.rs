@@ -69,6 +69,12 @@ impl Grid {
         ];
         let mut reasons: Vec<Reason> = reasons.into_iter().flatten().collect();
         reasons.extend(self.explain_preemption(task, run));
+        let spec = &self.ledger.jobs[&task.job].spec;
+        reasons.extend(spec.warning.map(|warning| Reason::Warning {
+            warning,
+            at: run.warning(spec),
+            sent: run.warned,
+        }));
         reasons
     }
 }

@@ -321,6 +321,10 @@ impl Grid {
         if shape.needs_agent && self.is_slurm(host) {
             return Err(HostObstacle::NoAgent);
         }
+        let config_of_host = now.config.map(|place| &self.ledger.config.hosts[place]);
+        if !self.has_features(shape, config_of_host) || !self.can_say_features(shape, host) {
+            return Err(HostObstacle::NoFeature);
+        }
         let of_queue = config.hosts.preference(name).ok_or(HostObstacle::NotInQueue)?;
         let of_job = shape.hosts.preference(name).ok_or(HostObstacle::NotInJob)?;
         if shape.excluded.contains(&host) {

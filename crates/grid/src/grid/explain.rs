@@ -19,6 +19,7 @@ use crate::task::{Cause, Excluded, Finish, Task, Waiting, Why};
 use crate::vocabulary::{
     HostId, HostName, JobId, Moment, QueueName, ReservationName, ResourceName, TaskId,
 };
+use crate::warning::Warning;
 
 /// Why a task is how it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -163,6 +164,15 @@ pub enum Reason {
         /// What the queue wants then.
         exceeded: AreaExceeded,
     },
+    /// It gets a signal before it is ended.
+    Warning {
+        /// Which, to whom, and how long before.
+        warning: Warning,
+        /// When; none if nothing limits how long it runs, or it is suspended.
+        at: Option<Moment>,
+        /// Whether it has got it.
+        sent: bool,
+    },
     /// What Slurm says of it.
     Slurm(String),
     /// Its reservation is not there.
@@ -237,6 +247,8 @@ pub enum HostObstacle {
     Closed,
     /// It runs jobs through Slurm, and the job is interactive or a service.
     NoAgent,
+    /// It does not have the features that the job needs.
+    NoFeature,
     /// The queue does not use it.
     NotInQueue,
     /// The job does not want it.
@@ -335,6 +347,7 @@ impl HostObstacle {
             HostObstacle::Unlisted
             | HostObstacle::Control
             | HostObstacle::NoAgent
+            | HostObstacle::NoFeature
             | HostObstacle::NotInQueue
             | HostObstacle::NotInJob
             | HostObstacle::Excluded

@@ -6,6 +6,7 @@ mod contact;
 mod control;
 mod dispatch;
 mod explain;
+mod feature;
 mod flow;
 mod group;
 mod modify;
@@ -18,6 +19,7 @@ mod schedule;
 mod service;
 mod submit;
 mod time;
+mod trial;
 mod view;
 mod words;
 
@@ -25,6 +27,7 @@ pub use explain::{Explanation, HostObstacle, HostVerdict, Placement, Reason};
 pub use flow::StepState;
 pub use group::GroupView;
 pub use resource::ResourceView;
+pub use trial::Trial;
 pub use view::{HostView, LastStart, QueueView, State};
 
 use crate::config::{Config, Dispatch};
@@ -161,7 +164,9 @@ impl Grid {
     /// When [`Event::Tick`] is due at the latest, as far as no event comes before.
     #[must_use]
     pub fn next_wake(&self) -> Moment {
-        let deadline = self.index.deadlines.first().map_or(Moment::NEVER, |(at, _)| *at);
+        let ends = [self.index.deadlines.first(), self.index.warnings.first()];
+        let deadline = ends.into_iter().flatten().map(|(at, _)| *at).min();
+        let deadline = deadline.unwrap_or(Moment::NEVER);
         let stirred = self.index.queues.iter().any(|queue| queue.stirred);
         let passed = !self.index.reserve.passed.is_empty();
         let round = match self.ledger.config.general.dispatch {

@@ -64,7 +64,9 @@ impl Grid {
         if self.may_ever_run(queue, &shape) {
             return Ok(());
         }
-        if let Some(refusal) = self.resource_refusal(&shape) {
+        if let Some(refusal) =
+            self.resource_refusal(&shape).or_else(|| self.feature_refusal(&shape))
+        {
             return Err(refusal);
         }
         let sizes = listed.filter(|host| self.listed(queue, &shape, *host).is_ok());
@@ -125,12 +127,14 @@ impl Grid {
                 && !(shape.needs_agent && host.engine == HostEngine::Slurm)
                 && Size { slots: host.slots, memory_bytes }.may_hold(shape)
                 && self.has_resources(&host.resources, shape)
+                && self.has_features(shape, Some(host))
         };
         let hosts = &self.ledger.config.hosts;
         let named = config.hosts.allowed();
         let said = |name: &HostName| hosts.iter().any(|host| host.name == *name);
         hosts.iter().filter(holds).any(|host| to_come(&host.name) && lets(&host.name))
             || self.has_resources(&BTreeMap::new(), shape)
+                && self.has_features(shape, None)
                 && named.filter(|name| !said(name)).any(|name| to_come(name) && lets(name))
     }
 

@@ -192,7 +192,7 @@ impl Grid {
     }
 
     /// When a host has room for a job; none if it can take none, or is kept for another.
-    fn fit_on(&self, queue: QueueId, shape: &Shape, host: HostId) -> Option<Fit> {
+    pub(super) fn fit_on(&self, queue: QueueId, shape: &Shape, host: HostId) -> Option<Fit> {
         let now = &self.index.hosts[host.0 as usize];
         let config = self.queue_config(queue)?;
         let reached = now.contact.state == Reach::Up && now.contact.leased > self.now;

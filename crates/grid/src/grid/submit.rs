@@ -176,6 +176,7 @@ impl Grid {
             return Err(Refusal::Invalid(fault));
         }
         self.check_resources(spec)?;
+        self.check_features(spec)?;
         self.check_hosts(id, spec)
     }
 

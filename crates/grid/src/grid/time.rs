@@ -1,7 +1,7 @@
 //! What happens because time passes: time limits, windows, silent hosts.
 
 use crate::config::{Dispatch, QueueConfig};
-use crate::event::Outcome;
+use crate::event::{Effect, Outcome};
 use crate::grid::Grid;
 use crate::grid::possible::waiting_places;
 use crate::task::{Ending, Phase, Step, Stops, Task};
@@ -10,6 +10,7 @@ use crate::vocabulary::{Moment, QueueId, TaskId};
 impl Grid {
     /// Does what is due until now.
     pub(super) fn let_time_pass(&mut self, out: &mut Outcome) {
+        self.warn_what_ends_soon(out);
         while let Some((at, task)) = self.index.deadlines.first().copied()
             && at <= self.now
         {
@@ -38,6 +39,32 @@ impl Grid {
             let sleep = sleep.as_ms();
             self.next_round = Moment((self.now.0 / sleep + 1) * sleep);
             self.dispatch(out);
+        }
+    }
+
+    /// Warns tasks whose end is near, once. A host that cannot be reached is told when it is back.
+    fn warn_what_ends_soon(&mut self, out: &mut Outcome) {
+        while let Some((at, task)) = self.index.warnings.first().copied()
+            && at <= self.now
+        {
+            self.index.warnings.pop_first();
+            self.index.unwarned.insert(task);
+        }
+        for task in std::mem::take(&mut self.index.unwarned) {
+            let Some(run) = self.ledger.task(task).and_then(Task::run) else { continue };
+            let spec = &self.ledger.jobs[&task.job].spec;
+            // While it is suspended, or if its limit was changed, it is warned later.
+            if !run.warning(spec).is_some_and(|at| at <= self.now) {
+                continue;
+            }
+            let (attempt, host) = (run.attempt, run.host);
+            if !self.reaches(host) {
+                self.index.unwarned.insert(task);
+                continue;
+            }
+            self.step(task, Step::Warned, out);
+            let host = self.host_name(host);
+            out.effects.push(Effect::Warn { task, attempt, host });
         }
     }
 

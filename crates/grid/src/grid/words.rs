@@ -68,6 +68,7 @@ impl fmt::Display for Reason {
             | Reason::Preempted { .. }
             | Reason::Requeued { .. }
             | Reason::Preempts { .. }
+            | Reason::Warning { .. }
             | Reason::Slurm(_) => self.fmt_start(f),
         }
     }
@@ -181,6 +182,16 @@ impl Reason {
             Reason::Preempts { tasks } => {
                 write!(f, "it preempts {}, suspended until it ends", listed(tasks))
             }
+            Reason::Warning { warning, sent: true, .. } => {
+                write!(f, "it was warned that its end is near ({warning})")
+            }
+            Reason::Warning { warning, at: Some(at), .. } => {
+                write!(f, "it is warned at {} that its end is near ({warning})", utc(*at))
+            }
+            Reason::Warning { warning, at: None, .. } => write!(
+                f,
+                "it is not warned ({warning}): it is suspended, or neither a time limit nor a deadline ends it"
+            ),
             Reason::Slurm(said) => f.write_str(said),
             _ => Ok(()),
         }
@@ -199,6 +210,7 @@ impl fmt::Display for HostObstacle {
             HostObstacle::NoAgent => f.write_str(
                 "runs jobs through Slurm, which neither connects terminals nor watches services",
             ),
+            HostObstacle::NoFeature => f.write_str("does not have the features that the job needs"),
             HostObstacle::NotInQueue => f.write_str("is not used by the queue"),
             HostObstacle::NotInJob => f.write_str("is not in the job's host list"),
             HostObstacle::Excluded => f.write_str("is excluded by an earlier exit code of the job"),

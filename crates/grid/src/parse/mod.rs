@@ -8,6 +8,7 @@
 pub mod array;
 pub mod cron;
 pub mod dependency;
+pub mod features;
 pub mod hosts;
 pub mod memory;
 pub mod period;

@@ -6,6 +6,7 @@ use forebay_grid::flow::event::{FlowEffect, FlowEvent, FlowState, Found, Stamp};
 use forebay_grid::flow::file::Surroundings;
 use forebay_grid::flow::{FlowId, FlowSpec, ScheduleId};
 use forebay_grid::grid::StepState;
+use forebay_grid::spec::Sharing;
 use forebay_grid::task::Task;
 use forebay_grid::vocabulary::{JobId, Moment, TaskId, UserName};
 use forebay_grid::{Effect, Event, Grid, Ledger};
@@ -57,6 +58,24 @@ fn restart(rig: &mut Rig) {
 
 fn runs(rig: &Rig) -> usize {
     rig.grid.ledger().flows().count()
+}
+
+#[test]
+fn jobs_of_a_flow_ask_for_what_other_jobs_ask_for() {
+    let text = "[flow]\nname = \"f\"\nproject = \"risk\"\ngroup = \"/risk\"\nwarn = \"USR1@5min\"\n\
+                [[job]]\nname = \"a\"\ncommand = \"x\"\nresource = \"gpu:2,sas:1\"\nexclusive = true\n\
+                feature = \"ssd && !slow\"\nprofile = \"sas\"\npre = \"module load x\"\nio_heavy = true\n\
+                [[job]]\nname = \"b\"\ncommand = \"y\"\ngroup = \"/other\"\npost = \"z\"\n";
+    let flow = read(text);
+    let (a, b) = (&flow.steps[0], &flow.steps[1]);
+    assert_eq!(a.resources.to_string(), "gpu:2,sas:1");
+    assert_eq!(a.features.as_ref().unwrap().to_string(), "ssd && !slow");
+    assert_eq!((a.sharing, b.sharing), (Sharing::Exclusive, Sharing::Shared));
+    assert_eq!((a.pre.as_deref(), b.post.as_deref()), (Some("module load x"), Some("z")));
+    assert!(a.profile.is_some() && a.io_heavy && !b.io_heavy);
+    let groups = [a, b].map(|step| step.group.as_ref().unwrap().to_string());
+    assert_eq!(groups, ["/risk", "/other"]);
+    assert!([a, b].iter().all(|of| of.project == "risk" && of.warning.is_some()));
 }
 
 #[test]

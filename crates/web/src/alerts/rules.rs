@@ -480,6 +480,7 @@ mod tests {
             load: None,
             tasks: Vec::new(),
             containment: None,
+            features: Vec::new(),
         };
         let look = Look {
             hosts: vec![

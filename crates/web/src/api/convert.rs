@@ -1,7 +1,7 @@
 //! What the API sends, from what the controller answers.
 
 use forebay_engine::protocol::{
-    AreaView, Asked, FlowView, HostView, JobView, QueueView, StepView, UsageRow, explain,
+    AreaView, Asked, FlowView, GroupView, HostView, JobView, QueueView, StepView, UsageRow, explain,
 };
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::advance::AdvanceReservation;
@@ -10,8 +10,8 @@ use forebay_grid::spec::{Exit, Input, Usage};
 
 use super::shape::Time;
 use super::views::{
-    Attempt, Flow, Host, HostReason, Job, JobInput, JobOptions, Queue, Reasons, Reservation,
-    Service, Step, UsageSum, Used, WorkArea,
+    Attempt, Flow, Host, HostReason, Job, JobGroup, JobInput, JobOptions, Queue, Reasons,
+    Reservation, Service, Step, UsageSum, Used, WorkArea,
 };
 
 /// The number at the beginning of `12` or `12[3]`.
@@ -40,6 +40,7 @@ impl From<JobView> for Job {
             command: view.command,
             output: view.output,
             error: view.error,
+            group: view.group.map(|group| group.to_string()),
             used: view.usage.map(Used::from),
             options: view.asked.map(|asked| JobOptions::from(*asked)),
         }
@@ -98,6 +99,12 @@ impl From<Asked> for JobOptions {
             directory: asked.directory,
             array: asked.array,
             reservation: asked.reservation,
+            resources: asked.resources,
+            exclusive: asked.exclusive,
+            begin: asked.begin.map(Time::from),
+            deadline: asked.deadline.map(Time::from),
+            warning: asked.warning,
+            features: asked.features,
             inputs: asked.inputs.into_iter().map(JobInput::from).collect(),
         }
     }
@@ -106,6 +113,20 @@ impl From<Asked> for JobOptions {
 impl From<Input> for JobInput {
     fn from(input: Input) -> JobInput {
         JobInput { path: input.path, home: input.home.map(|home| home.to_string()) }
+    }
+}
+
+impl From<GroupView> for JobGroup {
+    fn from(of: GroupView) -> JobGroup {
+        JobGroup {
+            group: of.group.to_string(),
+            limit: of.limit,
+            used: of.used,
+            pending: of.pending,
+            running: of.running,
+            suspended: of.suspended,
+            ended: of.ended,
+        }
     }
 }
 
@@ -163,6 +184,7 @@ impl From<HostView> for Host {
             load: view.load.map(|load| load.r1m),
             processors_used: view.load.map(|load| load.ut),
             jobs: view.tasks,
+            features: view.features,
         }
     }
 }

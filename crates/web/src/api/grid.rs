@@ -7,13 +7,14 @@ use forebay_engine::protocol::{
 };
 use forebay_grid::event::QueueVerb;
 use forebay_grid::flow::FlowId;
+use forebay_grid::group::GroupVerb;
 use forebay_grid::journal::HostSwitch;
 
 use super::operation::{Call, sent};
 use super::views::{
-    AlertList, Flow, FlowAccepted, FlowList, Host, HostList, Me, NewFlow, NewReservation, Obeyed,
-    Queue, QueueList, Reservation, ReservationList, Service, ServiceList, TokenList, TokenView,
-    UsageList, UsageSum, WorkArea, WorkAreaList,
+    AlertList, Flow, FlowAccepted, FlowList, GroupLimit, Host, HostList, JobGroup, JobGroupList,
+    Me, NewFlow, NewReservation, Obeyed, Queue, QueueList, Reservation, ReservationList, Service,
+    ServiceList, TokenList, TokenView, UsageList, UsageSum, WorkArea, WorkAreaList,
 };
 use crate::http::Reply;
 use crate::problem::Problem;
@@ -98,6 +99,32 @@ pub(super) fn activate_queue(call: &Call<'_>) -> Done {
 
 pub(super) fn inactivate_queue(call: &Call<'_>) -> Done {
     switch_queue(call, QueueVerb::Inactivate)
+}
+
+pub(super) fn groups(call: &Call<'_>) -> Done {
+    match call.app.client(call.who)?.ask(&Ask::Groups)? {
+        Answer::Groups { groups } => {
+            sent(200, &JobGroupList { groups: groups.into_iter().map(JobGroup::from).collect() })
+        }
+        answer => Err(makes_no_sense(&answer).into()),
+    }
+}
+
+pub(super) fn limit_group(call: &Call<'_>) -> Done {
+    let GroupLimit { group, limit } = call.body()?;
+    let read = group.parse();
+    let group = read.map_err(|error: String| Problem::invalid(format!("group: {error}")))?;
+    obeyed(call, &Ask::Group { group, verb: GroupVerb::Limit { limit } })
+}
+
+pub(super) fn delete_group(call: &Call<'_>) -> Done {
+    let group = call.parameter("group")?;
+    let group =
+        group.ok_or_else(|| Problem::not_understood("group: give the path of the group"))?;
+    match call.app.client(call.who)?.ask(&Ask::Group { group, verb: GroupVerb::Delete })? {
+        Answer::Obeyed { .. } => Ok(Reply::new(204, "application/json", "")),
+        answer => Err(makes_no_sense(&answer).into()),
+    }
 }
 
 pub(super) fn reservations(call: &Call<'_>) -> Done {

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use forebay_engine::protocol::client::{Client, makes_no_sense};
 use forebay_engine::protocol::{Answer, Ask, JobView, Page};
 use forebay_grid::event::Verb;
+use forebay_grid::group::JobGroup;
 use forebay_grid::spec::{INPUTS_MAX, Input};
-use forebay_grid::vocabulary::{Target, TaskId};
+use forebay_grid::state::JobState;
+use forebay_grid::vocabulary::{QueueName, Target, TaskId, UserName};
 use uuid::Uuid;
 
 use super::operation::{Call, sent};
@@ -18,6 +20,8 @@ use crate::problem::Problem;
 
 /// The most lines of a page.
 const PAGE_MAX: u32 = 1000;
+/// The most pages of the controller that are looked through for one page of jobs that are chosen.
+const PAGES_MAX: u32 = 20;
 /// The most bytes of output that are sent at once.
 pub const OUTPUT_MAX: u64 = 1 << 20;
 /// How many are sent if nothing is said.
@@ -29,9 +33,41 @@ pub(super) fn list(call: &Call<'_>) -> Done {
     let most = call.parameter::<u32>("limit")?.unwrap_or(100).clamp(1, PAGE_MAX);
     let task = |Target { job, index }| TaskId { job, index: index.unwrap_or(0) };
     let from = call.parameter::<Target>("page")?.map(task);
+    let choice = Choice::of(call)?;
+    let ended = call.is_set("ended")?;
+    if choice.is_everything() {
+        return all(call, from, most, ended);
+    }
+    let mut client = call.app.client(call.who)?;
+    let (mut chosen, mut from) = (Vec::new(), from);
+    for _ in 0..PAGES_MAX {
+        let page = Page { from, most: Some(PAGE_MAX), ..Page::default() };
+        let (jobs, next) = match client.ask(&Ask::Jobs { target: None, ended, page })? {
+            Answer::Jobs { jobs, next, .. } => (jobs, next),
+            answer => return Err(makes_no_sense(&answer).into()),
+        };
+        for job in jobs {
+            if !choice.takes(&job) {
+                continue;
+            }
+            if chosen.len() == most as usize {
+                return sent(200, &JobList { next: Some(job.id), jobs: chosen, total: None });
+            }
+            chosen.push(Job::from(job));
+        }
+        from = next;
+        if from.is_none() {
+            break;
+        }
+    }
+    let next = from.map(|task| format!("{}[{}]", task.job, task.index));
+    sent(200, &JobList { jobs: chosen, next, total: None })
+}
+
+/// A page of all jobs.
+fn all(call: &Call<'_>, from: Option<TaskId>, most: u32, ended: bool) -> Done {
     let page = Page { from, most: Some(most), ..Page::default() };
-    let ask = Ask::Jobs { target: None, ended: call.is_set("ended")?, page };
-    match call.app.client(call.who)?.ask(&ask)? {
+    match call.app.client(call.who)?.ask(&Ask::Jobs { target: None, ended, page })? {
         Answer::Jobs { mut jobs, next, total } => {
             // The controller ends a page where it likes.
             let omitted = jobs.get(most as usize).map(|job| job.id.clone());
@@ -40,6 +76,51 @@ pub(super) fn list(call: &Call<'_>) -> Done {
             sent(200, &JobList { jobs: jobs.into_iter().map(Job::from).collect(), next, total })
         }
         answer => Err(makes_no_sense(&answer).into()),
+    }
+}
+
+/// Which jobs of a list are wanted.
+struct Choice {
+    group: Option<JobGroup>,
+    queue: Option<QueueName>,
+    user: Option<UserName>,
+    name: Option<String>,
+    states: Vec<JobState>,
+}
+
+impl Choice {
+    fn of(call: &Call<'_>) -> Result<Choice, Problem> {
+        let states = call.request.parameter("state").unwrap_or_default();
+        let states = states.split(',').filter(|word| !word.is_empty()).map(|word| {
+            word.parse::<JobState>()
+                .map_err(|error| Problem::not_understood(format!("state=\"{word}\": {error}")))
+        });
+        Ok(Choice {
+            group: call.parameter("group")?,
+            queue: call.parameter("queue")?,
+            user: call.parameter("user")?,
+            name: call.parameter("name")?,
+            states: states.collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn is_everything(&self) -> bool {
+        let Choice { group, queue, user, name, states } = self;
+        group.is_none() && queue.is_none() && user.is_none() && name.is_none() && states.is_empty()
+    }
+
+    fn takes(&self, job: &JobView) -> bool {
+        let is_within =
+            |group: &JobGroup| job.group.as_ref().is_some_and(|own| own.is_within(group));
+        let is_named = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(start) => job.name.starts_with(start),
+            None => job.name == *pattern,
+        };
+        self.group.as_ref().is_none_or(is_within)
+            && self.queue.as_ref().is_none_or(|queue| *queue == job.queue)
+            && self.user.as_ref().is_none_or(|user| *user == job.user)
+            && self.name.as_ref().is_none_or(is_named)
+            && (self.states.is_empty() || self.states.contains(&job.state))
     }
 }
 

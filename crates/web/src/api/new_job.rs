@@ -11,7 +11,7 @@ use forebay_grid::flow::file::Surroundings;
 use forebay_grid::parse::array::name_and_array;
 use forebay_grid::parse::memory::Memory;
 use forebay_grid::parse::period::Period;
-use forebay_grid::spec::{Checkpoint, JobSpec, Rerun};
+use forebay_grid::spec::{Checkpoint, JobSpec, Rerun, Sharing};
 use forebay_grid::vocabulary::{Moment, UserName};
 use forebay_process::user::Account;
 
@@ -126,6 +126,13 @@ impl NewJob {
             checkpoint: if yes(self.checkpoint) { Checkpoint::Steps } else { Checkpoint::None },
             held: yes(self.hold),
             reservation: read("reservation", self.reservation)?,
+            group: read("group", self.group)?,
+            resources: read("resources", self.resources)?.unwrap_or_default(),
+            sharing: if yes(self.exclusive) { Sharing::Exclusive } else { Sharing::Shared },
+            begin: moment("begin", self.begin)?,
+            deadline: moment("deadline", self.deadline)?,
+            warning: read("warning", self.warning)?,
+            features: read("features", self.features)?,
             ..JobSpec::default()
         })
     }
@@ -217,6 +224,10 @@ mod tests {
             (r#"{"command":["a"],"umask":"999"}"#, "umask = \"999\""),
             (r#"{"command":["a"],"directory":"x"}"#, "directory = \"x\""),
             (r#"{"command":["a"],"reservation":"a b"}"#, "reservation = \"a b\""),
+            (r#"{"command":["a"],"group":"risk"}"#, "group = \"risk\""),
+            (r#"{"command":["a"],"warning":"KILL"}"#, "warning = \"KILL\""),
+            (r#"{"command":["a"],"features":"a &&"}"#, "features = \"a &&\""),
+            (r#"{"command":["a"],"begin":"noon"}"#, "begin = \"noon\""),
             (r#"{"command":["a"],"environment":{"FOREBAY_JOB":"1"}}"#, "FOREBAY_JOB"),
         ] {
             let problem = spec(text).unwrap_err();

@@ -3,9 +3,9 @@
 use super::operation::{Operation, Parameter, Schema};
 use super::shape::Shape;
 use super::views::{
-    Accepted, AlertList, AttemptList, Flow, FlowAccepted, FlowList, HostList, JobList, Me, NewFlow,
-    NewJob, NewReservation, Obeyed, Output, QueueList, Reasons, Reservation, ReservationList,
-    Samples, ServiceList, TokenList, UsageList, WorkAreaList,
+    Accepted, AlertList, AttemptList, Flow, FlowAccepted, FlowList, GroupLimit, HostList,
+    JobGroupList, JobList, Me, NewFlow, NewJob, NewReservation, Obeyed, Output, QueueList, Reasons,
+    Reservation, ReservationList, Samples, ServiceList, TokenList, UsageList, WorkAreaList,
 };
 use super::{grid, jobs};
 use crate::http::Reply;
@@ -29,6 +29,23 @@ const LIST: &[Parameter] = &[
     Parameter {
         name: "page",
         text: "Where the page begins, as next of the page before says.",
+        schema: String::schema,
+    },
+    Parameter {
+        name: "group",
+        text: "Only jobs in this job group or in one below it.",
+        schema: String::schema,
+    },
+    Parameter { name: "queue", text: "Only jobs of this queue.", schema: String::schema },
+    Parameter { name: "user", text: "Only jobs of this user.", schema: String::schema },
+    Parameter {
+        name: "name",
+        text: "Only jobs with this name; a trailing * matches anything.",
+        schema: String::schema,
+    },
+    Parameter {
+        name: "state",
+        text: "Only jobs in these states, with commas between them.",
         schema: String::schema,
     },
 ];
@@ -104,7 +121,7 @@ const fn with(operation: Operation, problems: &'static [&'static str]) -> Operat
 }
 
 /// All of them.
-pub static OPERATIONS: [Operation; 35] = [
+pub static OPERATIONS: [Operation; 38] = [
     get("user", "me", "/api/v1/me", "Say who asks", (Me::schema, grid::me)),
     Operation {
         query: LIST,
@@ -269,6 +286,37 @@ pub static OPERATIONS: [Operation; 35] = [
         ),
         OF_QUEUE,
     ),
+    get(
+        "groups",
+        "list_groups",
+        "/api/v1/groups",
+        "List your job groups",
+        (JobGroupList::schema, grid::groups),
+    ),
+    Operation {
+        body: Some(GroupLimit::schema),
+        problems: &["invalid", "too_many", "no_space"],
+        ..post(
+            "groups",
+            "limit_group",
+            "/api/v1/groups",
+            "Limit how many tasks of a job group of yours are on hosts at once",
+            grid::limit_group,
+        )
+    },
+    Operation {
+        method: "DELETE",
+        query: &[Parameter { name: "group", text: "Path of the group.", schema: String::schema }],
+        answer: (204, None),
+        problems: &["invalid", "wrong_state", "no_space"],
+        ..get(
+            "groups",
+            "delete_group",
+            "/api/v1/groups",
+            "Delete a job group of yours and those below it, with their limits",
+            (Me::schema, grid::delete_group),
+        )
+    },
     get(
         "grid",
         "list_reservations",

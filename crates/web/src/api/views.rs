@@ -26,7 +26,7 @@ answers! {
         /// Name of its queue.
         queue: String,
         /// State: pending, held, starting, running, suspended, unknown (its host is unreachable), done, exited, killed,
-        /// time_limit, host_lost, attempts_max, dependency_never, skipped or area_limit.
+        /// time_limit, deadline, host_lost, attempts_max, dependency_never, skipped or area_limit.
         state: String,
         /// Number of tasks for which this line stands.
         tasks: u32,
@@ -52,6 +52,8 @@ answers! {
         output: String,
         /// File of its errors, if it is another one.
         error: Option<String>,
+        /// Path of the job group in which it is.
+        group: Option<String>,
         /// What it used so far, or in its last start.
         used: Option<Used>,
         /// Its other options; only where one job is requested.
@@ -100,6 +102,18 @@ answers! {
         array: Option<String>,
         /// Reservation in which it runs.
         reservation: Option<String>,
+        /// Counted resources that it needs.
+        resources: String,
+        /// Whether no other job runs beside it.
+        exclusive: bool,
+        /// When it may start at the earliest.
+        begin: Option<Time>,
+        /// When it is ended at the latest.
+        deadline: Option<Time>,
+        /// Signal that it gets before it is ended, to whom, and how long before.
+        warning: Option<String>,
+        /// Features that its host must have.
+        features: Option<String>,
         /// Files that it reads.
         inputs: Vec<JobInput>,
     }
@@ -134,13 +148,37 @@ answers! {
         reservations: Vec<Reservation>,
     }
 
+    /// A job group of the user who asks.
+    JobGroup {
+        /// Path.
+        group: String,
+        /// The most tasks of it and of groups below it that may be on hosts at once; null if there is no limit.
+        limit: Option<u32>,
+        /// How many are.
+        used: u32,
+        /// Number of its own tasks that wait.
+        pending: u64,
+        /// Number of its own tasks that run.
+        running: u64,
+        /// Number of its own tasks that are suspended.
+        suspended: u64,
+        /// Number of its own tasks that have ended, as far as they are known.
+        ended: u64,
+    }
+
+    /// The job groups of the user who asks.
+    JobGroupList {
+        /// The groups.
+        groups: Vec<JobGroup>,
+    }
+
     /// A page of a list of jobs.
     JobList {
         /// The jobs.
         jobs: Vec<Job>,
         /// What to give as `page` for the next page; null after the last one.
         next: Option<String>,
-        /// Number of lines of all pages together; only with the first one.
+        /// Number of lines of all pages together; only with the first one, and not if jobs are chosen.
         total: Option<u64>,
     }
 
@@ -236,6 +274,8 @@ answers! {
         processors_used: Option<f64>,
         /// Numbers of the jobs that run there.
         jobs: Vec<String>,
+        /// Features that it has.
+        features: Vec<String>,
     }
 
     /// All hosts.
@@ -554,9 +594,31 @@ requests! {
         hold: Option<bool>,
         /// Reservation in which it runs.
         reservation: Option<String>,
+        /// Job group of yours in which it is, such as /risk/daily.
+        group: Option<String>,
+        /// Counted resources, such as gpu:2,sas:1.
+        resources: Option<String>,
+        /// Whether no other job may run beside it.
+        exclusive: Option<bool>,
+        /// When it may start at the earliest, such as 2027-01-31T18:00:00Z.
+        begin: Option<String>,
+        /// When it is ended at the latest, whether it runs or waits.
+        deadline: Option<String>,
+        /// Signal that it gets before it is ended, such as USR1@5min or program:TERM@90 s.
+        warning: Option<String>,
+        /// Features that its host must have, such as ssd && !slow.
+        features: Option<String>,
         /// Files and directories that it reads, absolute or relative to the working directory; it prefers the host that
         /// has their bytes. At most 1000.
         inputs: Option<Vec<String>>,
+    }
+
+    /// The limit of a job group.
+    GroupLimit {
+        /// Path of the group, such as /risk/daily.
+        group: String,
+        /// The most tasks of it and of groups below it on hosts at once; none if omitted.
+        limit: Option<u32>,
     }
 
     /// A reservation to create.

@@ -14,7 +14,7 @@
 
 from .client import Client, Problem, Unreachable
 from .job_file import JobFile
-from .views import Alert, Attempt, Event, Host, HostReason, Job, JobInput, JobOptions, Output, Queue, Reasons, Used
+from .views import Alert, Attempt, Event, Host, HostReason, Job, JobGroup, JobInput, JobOptions, Output, Queue, Reasons, Used
 
 __all__ = [
     "Alert",
@@ -25,6 +25,7 @@ __all__ = [
     "HostReason",
     "Job",
     "JobFile",
+    "JobGroup",
     "JobInput",
     "JobOptions",
     "Output",

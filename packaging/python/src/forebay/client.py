@@ -12,7 +12,7 @@ import urllib.request
 import uuid
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
-from .views import Alert, Attempt, Event, Host, Job, Output, Queue, Reasons, of
+from .views import Alert, Attempt, Event, Host, Job, JobGroup, Output, Queue, Reasons, of
 
 Target = Union[int, str, Job]
 
@@ -83,6 +83,13 @@ class Client:
         requeue_exit: Optional[str] = None,
         reservation: Optional[str] = None,
         inputs: Optional[Sequence[str]] = None,
+        group: Optional[str] = None,
+        resources: Optional[str] = None,
+        exclusive: bool = False,
+        begin: Optional[str] = None,
+        deadline: Optional[str] = None,
+        warning: Optional[str] = None,
+        features: Optional[str] = None,
     ) -> int:
         """Submits a job and returns its number. Texts have the forms that `forebay submit` takes. One call makes one job, even if it
         has to be sent twice."""
@@ -108,6 +115,13 @@ class Client:
             "requeue_exit": requeue_exit,
             "reservation": reservation,
             "inputs": list(inputs) if inputs is not None else None,
+            "group": group,
+            "resources": resources,
+            "exclusive": exclusive or None,
+            "begin": begin,
+            "deadline": deadline,
+            "warning": warning,
+            "features": features,
         }
         body = {key: value for key, value in options.items() if value is not None}
         body["command"] = list(command)
@@ -119,9 +133,22 @@ class Client:
             answer = self._ask("POST", "/jobs", body=body, headers=headers)
         return int(answer["job"])
 
-    def jobs(self, *, ended: bool = False) -> Iterator[Job]:
-        """Your jobs, or those of all users for an admin; finished ones too if you ask for them."""
-        query: Dict[str, str] = {"ended": "true"} if ended else {}
+    def jobs(
+        self,
+        *,
+        ended: bool = False,
+        group: Optional[str] = None,
+        queue: Optional[str] = None,
+        user: Optional[str] = None,
+        name: Optional[str] = None,
+        state: Optional[str] = None,
+    ) -> Iterator[Job]:
+        """Your jobs, or those of all users for an admin; finished ones too if you ask for them. A group is one with those below it, a name may
+        end in *, states have commas between them."""
+        choice = {"group": group, "queue": queue, "user": user, "name": name, "state": state}
+        query: Dict[str, str] = {key: value for key, value in choice.items() if value is not None}
+        if ended:
+            query["ended"] = "true"
         while True:
             answer = self._ask("GET", "/jobs", query)
             for job in answer["jobs"]:
@@ -187,6 +214,18 @@ class Client:
     def hosts(self) -> List[Host]:
         """All hosts."""
         return [of(Host, one) for one in self._ask("GET", "/hosts")["hosts"]]
+
+    def groups(self) -> List[JobGroup]:
+        """Your job groups: those with a limit, and those of jobs that the grid knows."""
+        return [of(JobGroup, one) for one in self._ask("GET", "/groups")["groups"]]
+
+    def limit_group(self, group: str, limit: Optional[int]) -> None:
+        """Limits how many tasks of a group and of those below it are on hosts at once; None takes the limit away."""
+        self._ask("POST", "/groups", body={"group": group, "limit": limit})
+
+    def delete_group(self, group: str) -> None:
+        """Deletes a group and those below it, with their limits. Refused while jobs in them have not ended."""
+        self._ask("DELETE", "/groups", {"group": group})
 
     def queues(self) -> List[Queue]:
         """All queues."""

@@ -75,6 +75,12 @@ class JobOptions:
     directory: str
     array: Optional[str]
     reservation: Optional[str]
+    resources: str
+    exclusive: bool
+    begin: Optional[datetime.datetime]
+    deadline: Optional[datetime.datetime]
+    warning: Optional[str]
+    features: Optional[str]
     inputs: List[JobInput]
 
 
@@ -100,6 +106,7 @@ class Job:
     command: List[str]
     output: str
     error: Optional[str]
+    group: Optional[str]
     used: Optional[Used]
     options: Optional[JobOptions]
 
@@ -160,6 +167,20 @@ class Host:
     load: Optional[float]
     processors_used: Optional[float]
     jobs: List[str]
+    features: List[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class JobGroup:
+    """A job group of yours. `used` counts what is on hosts there and in groups below it, which is what `limit` is for."""
+
+    group: str
+    limit: Optional[int]
+    used: int
+    pending: int
+    running: int
+    suspended: int
+    ended: int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -128,6 +128,8 @@ pub fn block(job: &JobView, shipped: &[String], now: Moment) -> String {
             ("profile", asked.profile.clone().unwrap_or_default()),
             ("io heavy", yes(asked.io_heavy)),
             ("inputs", asked.inputs.iter().map(input).collect::<Vec<_>>().join(", ")),
+            ("warning", asked.warning.clone().unwrap_or_default()),
+            ("features", asked.features.clone().unwrap_or_default()),
             ("reservation", asked.reservation.clone().unwrap_or_default()),
             ("directory", asked.directory.clone()),
         ]);

@@ -339,13 +339,20 @@ fn table_of_jobs(jobs: Vec<JobView>, detail: Detail, now: Moment) -> Table {
 }
 
 fn table_of_hosts(hosts: Vec<HostView>) -> Table {
-    let heading = [
+    let mut heading = vec![
         "host", "state", "switch", "slots", "used", "r15s", "r1m", "ut", "pg", "io", "free",
         "jobs in",
     ];
+    // Most grids have none.
+    let have_features = hosts.iter().any(|host| !host.features.is_empty());
+    heading.extend(have_features.then_some("features"));
     let mut table = Table::new(&heading);
     for host in hosts {
-        table.row(vec![
+        let features = have_features.then(|| match host.features.is_empty() {
+            true => "-".to_owned(),
+            false => host.features.join(","),
+        });
+        let mut row = vec![
             host.name.to_string(),
             host.state.word().to_owned(),
             format!("{:?}", host.switch).to_lowercase(),
@@ -363,7 +370,9 @@ fn table_of_hosts(hosts: Vec<HostView>) -> Table {
                 Containment::GroupWithMemory => "cgroups, --mem enforced",
                 Containment::Slurm => "Slurm",
             })),
-        ]);
+        ];
+        row.extend(features);
+        table.row(row);
     }
     table
 }

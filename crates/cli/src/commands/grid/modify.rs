@@ -9,12 +9,14 @@ use forebay_engine::protocol::{Answer, Ask};
 use forebay_grid::group::JobGroup;
 use forebay_grid::modify::{Changes, Rank, Set};
 use forebay_grid::parse::dependency::Dependency;
+use forebay_grid::parse::features::Features;
 use forebay_grid::parse::hosts::HostList;
 use forebay_grid::parse::memory::Memory;
 use forebay_grid::parse::period::Period;
 use forebay_grid::parse::resources::Resources;
 use forebay_grid::spec::{Rerun, Sharing};
 use forebay_grid::vocabulary::{JobId, Moment, QueueName, ReservationName};
+use forebay_grid::warning::Warning;
 
 use super::{Which, clock, no_sense};
 
@@ -83,6 +85,12 @@ struct Options {
     /// Job group in which it is; or none.
     #[arg(long, value_name = "PATH", value_parser = |text: &str| set(text, |text| text.parse::<JobGroup>()))]
     group: Option<Set<JobGroup>>,
+    /// Signal before it is ended, written as for submit; or none.
+    #[arg(long, value_name = "SIGNAL[@TIME]", value_parser = |text: &str| set(text, |text| text.parse::<Warning>()))]
+    warn: Option<Set<Warning>>,
+    /// Features that its host must have, written as for submit; or none.
+    #[arg(long, value_name = "FEATURES", value_parser = |text: &str| set(text, |text| text.parse::<Features>()))]
+    feature: Option<Set<Features>>,
     /// Priority among your own jobs, higher first.
     #[arg(long, allow_hyphen_values = true)]
     priority: Option<i32>,
@@ -150,6 +158,8 @@ impl From<Options> for Changes {
             time_limit: options.time_limit,
             reservation: options.reservation,
             group: options.group,
+            warning: options.warn,
+            features: options.feature,
             priority: options.priority,
             project: options.project,
             rerun: options

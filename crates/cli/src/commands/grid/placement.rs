@@ -10,12 +10,14 @@ use forebay_grid::dialect::Dialect;
 use forebay_grid::group::JobGroup;
 use forebay_grid::parse::array::name_and_array;
 use forebay_grid::parse::dependency::Dependency;
+use forebay_grid::parse::features::Features;
 use forebay_grid::parse::hosts::HostList;
 use forebay_grid::parse::memory::Memory;
 use forebay_grid::parse::period::Period;
 use forebay_grid::parse::resources::Resources;
 use forebay_grid::spec::{JobSpec, Sharing};
 use forebay_grid::vocabulary::{Moment, QueueName, ReservationName};
+use forebay_grid::warning::Warning;
 
 use super::clock;
 
@@ -73,6 +75,14 @@ pub struct Placement {
     /// group).
     #[arg(long, value_name = "PATH", value_parser = |text: &str| text.parse::<JobGroup>())]
     group: Option<JobGroup>,
+    /// Send the job a signal before it is ended for its time limit or its deadline, so that it can save what it has:
+    /// 'USR1@5min' to all of its processes, 'program:TERM@90 s' to its program alone, 'steps:INT' to what srun has
+    /// started; a minute before if the time is omitted.
+    #[arg(long, value_name = "SIGNAL[@TIME]", value_parser = |text: &str| text.parse::<Warning>())]
+    warn: Option<Warning>,
+    /// Features that its host must have, such as ssd or 'avx512 && !slow' (`forebay hosts` lists them).
+    #[arg(long, value_name = "FEATURES", value_parser = |text: &str| text.parse::<Features>())]
+    feature: Option<Features>,
     /// File or directory that the job reads; may be repeated. Of hosts that are wanted alike, the job prefers the one that is the home
     /// of most of them: in a cluster the node that owns their fileset, or has them in its native scratch.
     #[arg(long, value_name = "PATH")]
@@ -150,6 +160,8 @@ impl Placement {
             exclusive: self.exclusive || other.exclusive,
             reservation: self.reservation.or(other.reservation),
             group: self.group.or(other.group),
+            warn: self.warn.or(other.warn),
+            feature: self.feature.or(other.feature),
             input: if self.input.is_empty() { other.input } else { self.input },
             export: self.export.or(other.export),
             // A later variable of one name wins.
@@ -201,6 +213,8 @@ impl Placement {
             sharing: if self.exclusive { Sharing::Exclusive } else { base.sharing },
             reservation: self.reservation.or(base.reservation),
             group: self.group.or(base.group),
+            warning: self.warn.or(base.warning),
+            features: self.feature.or(base.features),
             inputs: if self.input.is_empty() { base.inputs } else { inputs(&self.input)? },
             environment,
             ..base

@@ -4,16 +4,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
+use forebay_base::Clock as _;
+use forebay_base::time::SystemClock;
+use forebay_engine::protocol::client::Client;
 use forebay_engine::protocol::{Answer, Ask};
 use forebay_grid::notify::{Moments, Notify};
 use forebay_grid::parse::requeue::RequeueExits;
 use forebay_grid::spec::{Checkpoint, JobSpec, Rerun};
-use forebay_grid::vocabulary::ProfileName;
+use forebay_grid::vocabulary::{Moment, ProfileName};
 
 use super::batch::{self, Print};
 use super::job_file::{JobFile, Program};
 use super::placement::Placement;
-use super::{Which, memory, no_sense};
+use super::{Which, detail, memory, no_sense, print_json};
 use crate::compat::{has_other_lines, of_other_lines};
 use crate::output::put;
 
@@ -44,6 +47,7 @@ use crate::output::put;
   forebay submit --wait -- sh -c 'exit 3'; echo $?       wait for its exit code
   ls *.csv | sed 's/^/load /' | forebay submit --batch -   one job per line
   forebay submit --notify fail --mail ann@example.com -- ./load.sh   mail if it fails
+  forebay submit --time-limit '2 h' --warn 'USR1@5min' -- ./long   a signal before its time limit
   forebay submit -n 4 month.sh -- 2026-10                a script with options, and its argument
   forebay submit -q night -n 4 --mem '8 GiB' --requeue-exit '99 EXCLUDE(137)' -- ./big")]
 pub struct Submit {
@@ -54,12 +58,16 @@ pub struct Submit {
     /// Wait for the job to end, and exit with its exit code.
     #[arg(long)]
     wait: bool,
+    /// Do not submit the job: say whether it would be accepted, and when and where it would start at the latest, as far as time
+    /// limits of other jobs say it.
+    #[arg(long, conflicts_with = "wait")]
+    dry_run: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
     /// Submit one job per line of a file, or of standard input (-). Each line is a shell command; empty lines and
     /// lines that begin with # are skipped. The other options apply to every job.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "wait", "job-file", "file"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "wait", "job-file", "file", "dry_run"])]
     batch: Option<PathBuf>,
     /// Job file: a script with option lines (#FOREBAY -q night -n 4), or TOML; - for standard input.
     #[arg(id = "job-file", value_name = "FILE", required_unless_present_any = ["file", "command", "batch"])]
@@ -222,6 +230,25 @@ fn of_file(path: &Path, options: Options, command: Vec<String>, which: &Which) -
     }
 }
 
+/// Says what would become of a job.
+fn dry_run(client: &mut Client, spec: JobSpec, json: bool) -> Result<ExitCode> {
+    let answer = client.ask(&Ask::Try { spec: Box::new(spec) })?;
+    let Answer::Tried { queue, host, start } = answer else { return Err(no_sense(&answer)) };
+    if json {
+        return print_json(&serde_json::json!({ "queue": queue, "host": host, "start": start }));
+    }
+    match (start, host) {
+        (Some(start), Some(host)) if start <= Moment::from(SystemClock.now()) => {
+            outln!("it would start now on {host} in queue {queue}");
+        }
+        (Some(start), Some(host)) => {
+            outln!("it would start by {} on {host} in queue {queue}", detail::time(start));
+        }
+        _ => outln!("it would be accepted in queue {queue} and wait; nobody can say how long"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 impl Submit {
     pub fn run(self) -> Result<ExitCode> {
         let spec = match self.job_file.or(self.file) {
@@ -233,6 +260,9 @@ impl Submit {
         if let Some(file) = self.batch {
             let print = if self.json { Print::Json } else { Print::Text };
             return batch::submit_lines(&mut client, &spec, &file, print);
+        }
+        if self.dry_run {
+            return dry_run(&mut client, spec, self.json);
         }
         let job = client.submit(spec)?;
         let text =

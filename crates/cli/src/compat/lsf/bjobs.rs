@@ -9,7 +9,7 @@ use forebay_engine::protocol::{Answer, Ask, explain};
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::{Moment, Target};
 
-use super::super::row::{Row, client, known, rows};
+use super::super::row::{Row, client, estimate, known, rows};
 use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read, refused};
 use super::format::{Field, Format};
 use super::state::{self, targets};
@@ -27,6 +27,7 @@ const OPTIONS: &[Opt] = &[
     refused("G", 'G', Value, "jobs are not chosen by user group; use -u"),
     read("g", 'g', Value),
     harmless("hms", ' ', Nothing),
+    read("json", ' ', Nothing),
     read("J", 'J', Value),
     read("l", 'l', Nothing),
     read("m", 'm', Value),
@@ -187,8 +188,13 @@ fn more(row: &Row, name: &str, now: Moment) -> Option<String> {
             let left = limit?.saturating_sub(row.ran(now)?);
             Some(format!("{}:{} L", left / 3600, left / 60 % 60))
         }
+        "estimated_start_time" => row.estimate.map(day),
         "job_group" => row.view.group.as_ref().map(ToString::to_string),
-        "effective_resreq" | "combined_resreq" => some(&row.asked.resources),
+        "effective_resreq" | "combined_resreq" => {
+            let select = row.asked.features.as_ref().map(|features| format!("select[{features}]"));
+            let all = select.into_iter().chain(some(&row.asked.resources));
+            some(&all.collect::<Vec<_>>().join(" "))
+        }
         "application" => row.asked.profile.clone(),
         "max_req_proc" | "min_req_proc" | "nreq_slot" => Some(row.view.slots.to_string()),
         "pre_exec_command" => row.asked.pre.clone(),
@@ -202,7 +208,11 @@ fn more(row: &Row, name: &str, now: Moment) -> Option<String> {
 
 fn of_format(format: &str, rows: &[Row], given: &Given, now: Moment) -> Result<String> {
     let format = Format::read(format, FIELDS)?;
-    Ok(format.table(rows, given.has("noheader"), |row, name| value(row, name, now)))
+    let value = |row: &Row, name: &str| value(row, name, now);
+    Ok(match given.has("json") {
+        true => format.json(("bjobs", "JOBS"), rows, value),
+        false => format.table(rows, given.has("noheader"), value),
+    })
 }
 
 /// The usual columns with their widths.
@@ -327,9 +337,41 @@ fn long(row: &Row, now: Moment) -> String {
         };
         text += &format!("{}: {how} The CPU time used is {}.\n", day(ended), value("cpu_used"));
     }
+    if let Some(usage) = row.view.usage.as_ref().filter(|_| row.view.ended.is_none()) {
+        text += &format!("{}: Resource usage collected.\n", day(now));
+        text += &format!("    The CPU time used is {:.0} seconds.\n", usage.cpu_seconds());
+        if let Some(memory) = memory(usage.peak_memory_bytes) {
+            text += &format!("    MEM: {memory}\n");
+        }
+    }
+    text += &requirements(row);
     if !row.reasons.is_empty() {
         text += &format!("\n PENDING REASONS:\n{}", pending_reasons(row));
     }
+    text
+}
+
+/// What a job asks for besides slots, as `-l` shows it.
+fn requirements(row: &Row) -> String {
+    let asked = &row.asked;
+    let mut text = String::new();
+    let mut add = |heading: &str, value: Option<String>| {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            text += &format!("\n {heading}\n {value}\n");
+        }
+    };
+    add("RUNLIMIT", asked.time_limit_seconds.map(|limit| format!("{:.1} min", limit / 60.0)));
+    add("MEMLIMIT", asked.memory_bytes.map(|bytes| format!("{} M", bytes >> 20)));
+    let select = asked.features.as_ref().map(|features| format!("select[{features}]"));
+    let rusage = Some(&asked.resources).filter(|all| !all.is_empty());
+    let rusage = rusage.map(|all| format!("rusage[{}]", all.replace(':', "=")));
+    let needed: Vec<String> = select.into_iter().chain(rusage).collect();
+    add("REQUESTED RESOURCES", Some(needed.join(" ")));
+    add("DEPENDENCY CONDITION", asked.depends.clone());
+    add("JOB GROUP", row.view.group.as_ref().map(ToString::to_string));
+    add("BEGIN TIME", asked.begin.map(day));
+    add("TERMINATION DEADLINE", asked.deadline.map(day));
+    add("JOB WARNING", asked.warning.clone());
     text
 }
 
@@ -391,9 +433,15 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let now = now();
     let by_variable = std::env::var("LSB_BJOBS_FORMAT").ok();
     let format = given.value("o").or(by_variable.as_deref());
+    anyhow::ensure!(!given.has("json") || format.is_some(), "-json needs -o with the fields");
     let is_explained = |format: &str| format.to_ascii_lowercase().contains("pend_reason");
     if given.has("p") || given.has("l") || format.is_some_and(is_explained) {
         explain(&mut client, &mut found)?;
+    }
+    let is_estimated =
+        |format: &str| format.contains("estart_time") || format.contains("estimated_start_time");
+    if format.is_some_and(is_estimated) {
+        estimate(&mut client, &mut found, now)?;
     }
     let text = match format {
         _ if given.has("sum") => sums::of_all(&found),

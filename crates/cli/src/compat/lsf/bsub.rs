@@ -12,6 +12,7 @@ use forebay_grid::notify::{Moments, Notify};
 use forebay_grid::parse::array::name_and_array;
 use forebay_grid::spec::{JobSpec, Rerun, SCRIPT_BYTES_LIMIT, Sharing};
 use forebay_grid::vocabulary::Moment;
+use forebay_grid::warning::{Warned, Warning};
 
 use super::super::input;
 use super::super::row::{client, me};
@@ -88,6 +89,8 @@ const OPTIONS: &[Opt] = &[
     harmless("ul", ' ', Nothing),
     ignored("v", ' ', Value),
     read("w", ' ', Value),
+    read("wa", ' ', Value),
+    read("wt", ' ', Value),
     harmless("We", ' ', Value),
     read("W", ' ', Value),
     read("x", ' ', Nothing),
@@ -171,6 +174,27 @@ fn parsed<T: std::str::FromStr<Err = String>>(text: Option<&str>) -> Result<Opti
     text.map(str::parse).transpose().map_err(anyhow::Error::msg)
 }
 
+/// The signal before the end of a job: `-wa SIGNAL -wt [hours:]minutes`.
+///
+/// # Errors
+/// If one of them is missing, or it is a command.
+pub fn warning(given: &Given) -> Result<Option<Warning>> {
+    let (signal, before) = match (given.value("wa"), given.value("wt")) {
+        (None, None) => return Ok(None),
+        (Some(signal), Some(before)) => {
+            (signal.trim_matches(['\'', '"']), before.trim_matches(['\'', '"']))
+        }
+        (Some(_), None) => bail!("-wa needs -wt: how long before the end of the job it is warned"),
+        (None, Some(_)) => bail!("-wt needs -wa: the signal by which the job is warned"),
+    };
+    let read = signal.parse().map_err(anyhow::Error::msg);
+    let read = read.with_context(|| {
+        format!("-wa {signal}: a job is warned by a signal, not by a command or a checkpoint")
+    })?;
+    let period = run_limit(before).with_context(|| format!("-wt {before}"))?;
+    Ok(Some(Warning::new(read, Some(period.unwrap_or_default()), Warned::All)))
+}
+
 /// The fewest slots that `-n` takes.
 fn slots(given: &Given) -> Result<u32> {
     let Some(text) = given.value("n") else { return Ok(1) };
@@ -249,6 +273,8 @@ pub fn job(given: &Given) -> Result<JobSpec> {
         begin: moment(given, "b")?,
         deadline: moment(given, "t")?,
         resources: needs.resources,
+        features: needs.features,
+        warning: warning(given)?,
         sharing: if given.has("x") { Sharing::Exclusive } else { Sharing::Shared },
         output: output.map(str::to_owned),
         error: errors.filter(|errors| Some(*errors) != output).map(str::to_owned),
@@ -297,10 +323,7 @@ fn input_of(given: &Given) -> &str {
 /// # Errors
 /// If one is wanted.
 pub fn refuse_input(given: &Given) -> Result<()> {
-    match input_of(given) {
-        "" | "/dev/null" => Ok(()),
-        file => bail!("-i {file} is not supported here: redirect standard input in the script"),
-    }
+    input::refuse("-i", input_of(given))
 }
 
 /// Runs it; the exit code is 255 if the job is refused, with `-K` that of the job.

@@ -65,6 +65,26 @@ impl Format {
         text
     }
 
+    /// The same as JSON, as LSF writes it with `-json`; a field without a value is empty. `counted` is what the number of records is called.
+    pub fn json<T>(
+        &self,
+        (command, counted): (&str, &str),
+        rows: &[T],
+        value: impl Fn(&T, &str) -> Option<String>,
+    ) -> String {
+        let record = |row: &T| {
+            let fields = self.columns.iter().map(|column| {
+                let said = value(row, column.name).unwrap_or_default();
+                (column.heading.clone(), serde_json::Value::String(said))
+            });
+            serde_json::Value::Object(fields.collect())
+        };
+        let records: Vec<serde_json::Value> = rows.iter().map(record).collect();
+        let whole =
+            serde_json::json!({ "COMMAND": command, counted: rows.len(), "RECORDS": records });
+        format!("{whole:#}\n")
+    }
+
     fn line(&self, cell: impl Fn(&Column) -> String) -> String {
         let cells: Vec<String> = match &self.delimiter {
             Some(_) => self.columns.iter().map(cell).collect(),
@@ -119,6 +139,18 @@ mod tests {
         assert_eq!(found.delimiter.as_deref(), Some("^"));
         assert!(Format::read("jobid nosuch", FIELDS).is_err());
         assert!(Format::read("", FIELDS).is_err());
+    }
+
+    #[test]
+    fn json_has_a_record_with_texts_for_each_row() {
+        let format = Format::read("id stat", FIELDS).unwrap();
+        let value = |row: &u32, name: &str| (name == "jobid").then(|| row.to_string());
+        let said: serde_json::Value =
+            serde_json::from_str(&format.json(("bjobs", "JOBS"), &[7], value)).unwrap();
+        let expected = serde_json::json!({
+            "COMMAND": "bjobs", "JOBS": 1, "RECORDS": [{ "JOBID": "7", "STAT": "" }],
+        });
+        assert_eq!(said, expected);
     }
 
     #[test]

@@ -26,6 +26,7 @@ const OPTIONS: &[Opt] = &[
     harmless("w", ' ', Nothing),
     read("noheader", ' ', Nothing),
     read("o", ' ', Value),
+    read("json", ' ', Nothing),
 ];
 
 /// Options of bpeek.
@@ -103,6 +104,7 @@ fn of_host(host: &HostView, field: &str) -> Option<String> {
 fn format(given: &Given, variable: &str, fields: &[Field]) -> Result<Option<Format>> {
     let by_variable = std::env::var(variable).ok().filter(|format| !format.trim().is_empty());
     let asked = given.value("o").map(str::to_owned);
+    ensure!(!given.has("json") || asked.is_some(), "-json needs -o with the fields");
     let wanted = asked.or(by_variable.filter(|_| !given.has("l")));
     wanted.map(|format| Format::read(&format, fields)).transpose()
 }
@@ -145,6 +147,30 @@ fn long(queue: &QueueView) -> String {
     text + &format!("HOSTS:  {hosts}\n{}\n", "-".repeat(79))
 }
 
+/// A host as `bhosts -l` shows it.
+fn long_host(host: &HostView) -> String {
+    let mut text = format!(
+        "HOST  {}\nSTATUS           CPUF  JL/U    MAX  NJOBS    RUN  SSUSP  USUSP    RSV DISPATCH_WINDOW\n\
+         {:<16} {:>4.2} {:>5} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}      -\n\n",
+        host.name,
+        state::of_host(host),
+        1.0,
+        super::NOTHING,
+        host.slots,
+        host.used_slots,
+        host.used_slots,
+        0,
+        0,
+        0,
+    );
+    text += " CURRENT LOAD USED FOR SCHEDULING:\n                r15s   r1m  r15m    ut    pg    io   ls    it   tmp   swp   mem\n";
+    text += &format!(" Total        {}\n", super::load::indices(host));
+    if !host.features.is_empty() {
+        text += &format!("\n RESOURCES: {}\n", host.features.join(" "));
+    }
+    text + "\n"
+}
+
 /// Runs bqueues.
 pub fn bqueues(arguments: &[String]) -> Result<ExitCode> {
     let given = GRAMMAR.read(arguments)?;
@@ -155,7 +181,11 @@ pub fn bqueues(arguments: &[String]) -> Result<ExitCode> {
     queues.retain(|queue| is_named(&given, queue.name.as_str()));
     ensure!(!queues.is_empty(), "{}: No such queue", given.words.join(" "));
     if let Some(format) = format {
-        out!("{}", format.table(&queues, given.has("noheader"), of_queue));
+        let text = match given.has("json") {
+            true => format.json(("bqueues", "QUEUES"), &queues, of_queue),
+            false => format.table(&queues, given.has("noheader"), of_queue),
+        };
+        out!("{text}");
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();
@@ -198,7 +228,15 @@ pub fn bhosts(arguments: &[String]) -> Result<ExitCode> {
     hosts.retain(|host| is_named(&given, host.name.as_str()));
     ensure!(!hosts.is_empty(), "{}: Bad host name", given.words.join(" "));
     if let Some(format) = format {
-        out!("{}", format.table(&hosts, given.has("noheader"), of_host));
+        let text = match given.has("json") {
+            true => format.json(("bhosts", "HOSTS"), &hosts, of_host),
+            false => format.table(&hosts, given.has("noheader"), of_host),
+        };
+        out!("{text}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    if given.has("l") {
+        out!("{}", hosts.iter().map(long_host).collect::<String>());
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();

@@ -55,22 +55,45 @@ fn size(mib: f64) -> String {
     }
 }
 
-fn load_line(host: &HostView) -> String {
-    let head = |status: &str| format!("{:<15} {status:>6}", host.name);
-    let (HostState::Up, Some(load)) = (host.state, host.load) else {
-        return head("unavail") + "\n";
-    };
+/// The indices of load as lsload shows them; none if they are not known.
+fn measured(host: &HostView) -> Option<String> {
+    let load = host.load.filter(|_| host.state == HostState::Up)?;
     let Load { r15s, r1m, r15m, ut, pg, tmp, swp, mem, .. } = load;
     // What its agent measures is for each slot, LSF's for the whole host.
     let [r15s, r1m, r15m] = [r15s, r1m, r15m].map(|each| each * f64::from(host.slots.max(1)));
-    format!(
-        "{} {r15s:>5.1} {r1m:>5.1} {r15m:>5.1} {:>4.0}% {pg:>5.1} {NOTHING:>3} {NOTHING:>5} {:>5} {:>5} {:>5}\n",
-        head("ok"),
+    Some(format!(
+        "{r15s:>5.1} {r1m:>5.1} {r15m:>5.1} {:>4.0}% {pg:>5.1} {NOTHING:>3} {NOTHING:>5} {:>5} {:>5} {:>5}",
         ut * 100.0,
         size(tmp),
         size(swp),
         size(mem)
+    ))
+}
+
+/// The same as bhosts shows them, with the bytes of devices.
+pub fn indices(host: &HostView) -> String {
+    let Some(load) = host.load.filter(|_| host.state == HostState::Up) else {
+        return [NOTHING; 11].map(|none| format!("{none:>5}")).join(" ");
+    };
+    let [r15s, r1m, r15m] =
+        [load.r15s, load.r1m, load.r15m].map(|each| each * f64::from(host.slots.max(1)));
+    format!(
+        "{r15s:>6.1} {r1m:>5.1} {r15m:>5.1} {:>4.0}% {:>5.1} {:>5.0} {NOTHING:>4} {NOTHING:>5} {:>5} {:>5} {:>5}",
+        load.ut * 100.0,
+        load.pg,
+        load.io,
+        size(load.tmp),
+        size(load.swp),
+        size(load.mem)
     )
+}
+
+fn load_line(host: &HostView) -> String {
+    let head = |status: &str| format!("{:<15} {status:>6}", host.name);
+    match measured(host) {
+        Some(load) => format!("{} {load}\n", head("ok")),
+        None => head("unavail") + "\n",
+    }
 }
 
 /// Runs lsload.
@@ -92,12 +115,13 @@ pub fn lshosts(arguments: &[String]) -> Result<ExitCode> {
     for host in hosts {
         let memory = host.memory_bytes.map(|bytes| size(bytes as f64 / f64::from(1 << 20)));
         text += &format!(
-            "{:<14} LINUX   {NOTHING:<6} {:>4.1} {:>5} {:>6} {NOTHING:>6} {:>6} ()\n",
+            "{:<14} LINUX   {NOTHING:<6} {:>4.1} {:>5} {:>6} {NOTHING:>6} {:>6} ({})\n",
             host.name,
             1.0,
             host.slots,
             memory.as_deref().unwrap_or(NOTHING),
-            "Yes"
+            "Yes",
+            host.features.join(" ")
         );
     }
     out!("{text}");

@@ -21,6 +21,7 @@ pub mod site;
 mod state;
 mod sums;
 mod units;
+mod users;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock as _;
@@ -60,6 +61,8 @@ pub const NAMES: &[Name] = &[
     Name { name: "bgdel", call: group::bgdel, fault: 255 },
     Name { name: "bjgroup", call: group::bjgroup, fault: 255 },
     Name { name: "bparams", call: params::bparams, fault: 255 },
+    Name { name: "busers", call: users::busers, fault: 255 },
+    Name { name: "blimits", call: users::blimits, fault: 255 },
     Name { name: "bpeek", call: lists::bpeek, fault: 255 },
     Name { name: "bqueues", call: lists::bqueues, fault: 255 },
     Name { name: "bhosts", call: lists::bhosts, fault: 255 },

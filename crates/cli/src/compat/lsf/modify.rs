@@ -12,7 +12,7 @@ use forebay_grid::vocabulary::{JobId, QueueName};
 
 use super::super::row::{client, rows};
 use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read, refused};
-use super::bsub::moment;
+use super::bsub::{moment, warning};
 use super::group;
 use super::requirement::Needs;
 use super::state::{self, targets};
@@ -56,7 +56,11 @@ const BMOD: &[Opt] = &[
     read("W", ' ', Value),
     read("Wn", ' ', Nothing),
     read("w", ' ', Value),
+    read("wa", ' ', Value),
+    read("wan", ' ', Nothing),
     read("wn", ' ', Nothing),
+    read("wt", ' ', Value),
+    read("wtn", ' ', Nothing),
     read("x", ' ', Nothing),
     read("xn", ' ', Nothing),
     refused("Z", ' ', Value, "the command of a job cannot be changed"),
@@ -95,6 +99,14 @@ fn changes(given: &Given) -> Result<Changes> {
         name.is_none_or(|name| !name.contains('[')),
         "-J: the elements of an array cannot be changed; -J \"%20\" changes how many run at once"
     );
+    let warning = match given.has("wan") || given.has("wtn") {
+        true => Some(Set::Nothing),
+        false => warning(given)?.map(Set::To),
+    };
+    let features = match given.has("Rn") {
+        true => Some(Set::Nothing),
+        false => needs.features.map(Set::To),
+    };
     let is_fewer = given.has("Rn") || given.has("gpun");
     let resources = (!needs.resources.is_empty()).then_some(needs.resources);
     let flag = |yes: &str, no: &str| match (given.has(yes), given.has(no)) {
@@ -138,6 +150,8 @@ fn changes(given: &Given) -> Result<Changes> {
         reservation: set(given, ("U", "Un"), |text| {
             text.parse().map(Some).map_err(anyhow::Error::msg)
         })?,
+        warning,
+        features,
         running_max: throttle.transpose()?.map(Set::To),
         rank: None,
     })

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 use forebay_base::ByteSize;
+use forebay_grid::parse::features::Features;
 use forebay_grid::parse::resources::{GPU, Resources};
 use forebay_grid::vocabulary::ResourceName;
 
@@ -22,6 +23,8 @@ pub struct Needs {
     pub memory: Option<ByteSize>,
     /// Counted resources.
     pub resources: Resources,
+    /// Features that its host must have.
+    pub features: Option<Features>,
 }
 
 impl Needs {
@@ -43,6 +46,9 @@ impl Needs {
     }
 
     fn add(&mut self, text: &str, counted: &mut Vec<(ResourceName, u32)>) -> Result<()> {
+        if let Some(features) = selected(text)? {
+            self.features = Some(features.and(self.features.take()));
+        }
         if let Some(span) = section(text, "span") {
             ensure!(
                 !span.starts_with("ptile") || span == "ptile=1",
@@ -73,6 +79,36 @@ impl Needs {
         }
         Ok(())
     }
+}
+
+/// Names in a selection that are no features: indices of load, and what every host has.
+const OF_EVERY_HOST: [&str; 17] = [
+    "any", "cpuf", "io", "it", "local", "ls", "maxmem", "maxswp", "maxtmp", "mem", "ncpus",
+    "ndisks", "pg", "swp", "tmp", "ut", "type",
+];
+
+/// The features that `select[...]` names, or a text without sections. Comparisons, such as those of load, say nothing here: the
+/// grid places jobs by what they set aside.
+fn selected(text: &str) -> Result<Option<Features>> {
+    let bare = if text.contains('[') { "" } else { text };
+    let said = section(text, "select").unwrap_or(bare).trim();
+    let says_nothing = |part: &&str| {
+        part.contains(['<', '>', '='])
+            || OF_EVERY_HOST.contains(&part.trim_matches(['(', ')', '!', ' ']))
+    };
+    let parts = said.split("||").flat_map(|part| part.split("&&")).map(str::trim);
+    let parts = parts.filter(|part| !part.is_empty());
+    let (nothing, named): (Vec<&str>, Vec<&str>) = parts.partition(says_nothing);
+    if named.is_empty() {
+        return Ok(None);
+    }
+    let needed = if nothing.is_empty() { said.to_owned() } else { named.join(" && ") };
+    ensure!(
+        nothing.is_empty() || !said.contains("||"),
+        "select[{said}]: features and comparisons are not alternatives on a Forebay grid"
+    );
+    let read = needed.replace("defined(", "(").parse();
+    read.map(Some).with_context(|| format!("select[{said}]"))
 }
 
 /// The text of a section, such as `rusage[...]`.
@@ -118,6 +154,28 @@ mod tests {
         assert_eq!(mib("rusage[ngpus=0,mem=2GB]"), Some(2048));
         assert_eq!(mib("span[hosts=1]"), None);
         assert!(of(&[("R", "span[ptile=4]")]).is_err());
+    }
+
+    #[test]
+    fn features_of_a_selection_are_required_and_comparisons_say_nothing() {
+        let text = |text| of(&[("R", text)]).unwrap().features.map(|features| features.to_string());
+        assert_eq!(
+            text("select[ssd && mem>=100 && !slow] rusage[mem=1]").as_deref(),
+            Some("ssd && !slow")
+        );
+        assert_eq!(text("select[defined(ssd)]").as_deref(), Some("ssd"));
+        assert_eq!(text("select[a100 || h100]").as_deref(), Some("a100 || h100"));
+        assert_eq!(text("ssd").as_deref(), Some("ssd"));
+        for none in
+            ["select[type==any]", "select[mem>1 || r1m<2]", "span[hosts=1]", "rusage[mem=5]"]
+        {
+            assert_eq!(text(none), None, "{none}");
+        }
+        let two = of(&[("R", "select[a]"), ("R", "select[b]")]).unwrap().features.unwrap();
+        assert_eq!(two.to_string(), "b && a");
+        for bad in ["select[a || mem>1]", "select[a b]"] {
+            assert!(of(&[("R", bad)]).is_err(), "{bad}");
+        }
     }
 
     #[test]

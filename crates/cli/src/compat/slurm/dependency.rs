@@ -5,7 +5,10 @@ use forebay_engine::protocol::client::Client;
 use forebay_grid::parse::dependency::Dependency;
 use forebay_grid::vocabulary::Target;
 
-use super::super::row::{element, target_of_number};
+use super::super::row::{element, me, rows, target_of_number};
+
+/// One after the other, of the jobs of a user with one name.
+const SINGLETON: &str = "singleton";
 
 /// What a condition is called here.
 fn call_of(kind: &str) -> Result<&'static str> {
@@ -14,7 +17,7 @@ fn call_of(kind: &str) -> Result<&'static str> {
         "afterok" => "done",
         "afterany" => "ended",
         "afternotok" => "exit",
-        "singleton" | "aftercorr" | "afterburstbuffer" => {
+        "aftercorr" | "afterburstbuffer" => {
             bail!("the dependency {kind} is not supported by a Forebay grid")
         }
         _ => bail!("invalid dependency \"{kind}\""),
@@ -50,14 +53,34 @@ fn translate(text: &str, mut job: impl FnMut(&str) -> Result<Vec<String>>) -> Re
     Ok(conditions.join(joint))
 }
 
-/// A dependency that a job has; none if it names no condition.
+/// A dependency that a job of this name has; none if it names no condition.
 ///
 /// # Errors
 /// If it is not one, or cannot be expressed here.
-pub fn read(text: &str, client: &mut Client) -> Result<Option<Dependency>> {
+pub fn read(text: &str, name: &str, client: &mut Client) -> Result<Option<Dependency>> {
+    let text = match text.split(',').any(|part| part == SINGLETON) {
+        true => &singleton(text, name, client)?[..],
+        false => text,
+    };
+    if text.is_empty() {
+        return Ok(None);
+    }
     let translated =
         translate(text, |id| Ok(targets(id, client)?.iter().map(ToString::to_string).collect()))?;
     Ok(Some(translated.parse()?))
+}
+
+/// `singleton` as a condition on the jobs of the user that have this name and have not ended.
+fn singleton(text: &str, name: &str, client: &mut Client) -> Result<String> {
+    ensure!(!name.is_empty(), "{SINGLETON} is for a new job: it is about the names of jobs");
+    let user = me();
+    let found = rows(client, None, false)?;
+    let same = found.iter().filter(|row| row.view.user.as_str() == user && row.view.name == name);
+    let mut jobs: Vec<String> = same.map(|row| row.target.job.to_string()).collect();
+    jobs.dedup();
+    let others = text.split(',').filter(|part| *part != SINGLETON).map(str::to_owned);
+    let own = (!jobs.is_empty()).then(|| format!("afterany:{}", jobs.join(":")));
+    Ok(others.chain(own).collect::<Vec<_>>().join(","))
 }
 
 /// The jobs and elements of an id: `12`, `12_3`, `12_[1-3,7]`, and with a step behind a point, which is left out.
@@ -117,9 +140,14 @@ mod tests {
             assert_eq!(read, here);
             assert!(read.parse::<Dependency>().is_ok(), "{read}");
         }
-        for text in
-            ["", "afterok", "afterok:1,singleton", "after:1+5", "x:1", "afterok:1?after:2,after:3"]
-        {
+        for text in [
+            "",
+            "afterok",
+            "afterok:1,aftercorr:2",
+            "after:1+5",
+            "x:1",
+            "afterok:1?after:2,after:3",
+        ] {
             assert!(translate(text, as_is).is_err(), "{text}");
         }
     }

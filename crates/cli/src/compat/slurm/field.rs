@@ -1,5 +1,6 @@
 //! What squeue, sacct and scontrol show of a task: each field once, under the name that sacct or `squeue -O` has for it.
 
+use forebay_grid::parse::features::Features;
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::Moment;
 
@@ -197,6 +198,12 @@ fn seconds(seconds: f64) -> String {
     long_span(whole)
 }
 
+/// The features that its host must have, as Slurm writes them if it can.
+fn constraints(row: &Row) -> String {
+    let said = row.asked.features.clone().unwrap_or_default();
+    said.parse::<Features>().ok().and_then(|features| features.in_slurm()).unwrap_or(said)
+}
+
 /// The uid of a user, as far as the system knows it.
 fn uid(user: &str) -> String {
     let number = forebay_process::user::number_of(user).ok().flatten();
@@ -231,6 +238,7 @@ pub fn value(row: &Row, name: &str, now: Moment) -> Option<String> {
         "comment" => row.asked.dialect.as_ref().map(|of| of.comment.clone()).unwrap_or_default(),
         "cputime" => long_span(of_cpu()),
         "cputimeraw" => of_cpu().to_string(),
+        "constraints" => constraints(row),
         "dependency" => row.asked.depends.clone().unwrap_or_default(),
         "exitcode" | "derivedexitcode" => state::exit_code(row.view.exit.as_ref()),
         "elapsed" => long_span(ran.unwrap_or(0)),
@@ -258,7 +266,7 @@ pub fn value(row: &Row, name: &str, now: Moment) -> Option<String> {
         "ntasks" => "1".to_owned(),
         "partition" => row.view.queue.to_string(),
         "priority" => row.asked.priority.to_string(),
-        "qos" => "normal".to_owned(),
+        "qos" => row.asked.profile.clone().unwrap_or_else(|| "normal".to_owned()),
         "reason" => state::reason(row).to_owned(),
         "reqmem" => memory(row.asked.memory_bytes),
         "restarts" => row.view.attempts.saturating_sub(1).to_string(),
@@ -301,8 +309,8 @@ fn measured(row: &Row, name: &str, now: Moment) -> Option<String> {
         "plannedcpu" => long_span(waited_cpu),
         "plannedcpuraw" => waited_cpu.to_string(),
         "reservation" => row.asked.reservation.clone().unwrap_or_default(),
-        "avevmsize" | "consumedenergy" | "consumedenergyraw" | "constraints" | "flags" | "gid"
-        | "group" | "layout" | "maxrssnode" | "maxrsstask" | "maxvmsize" | "reservationid"
+        "avevmsize" | "consumedenergy" | "consumedenergyraw" | "flags" | "gid" | "group"
+        | "layout" | "maxrssnode" | "maxrsstask" | "maxvmsize" | "reservationid"
         | "tresusageinave" | "tresusageinmax" | "tresusageintot" | "tresusageouttot" | "wckey" => {
             String::new()
         }

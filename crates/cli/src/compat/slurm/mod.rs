@@ -8,11 +8,13 @@ mod choice;
 mod dependency;
 mod field;
 mod hostlist;
+mod json;
 mod options;
 mod report;
 mod reservation;
 mod resources;
 mod sacct;
+mod salloc;
 pub mod sbatch;
 mod scancel;
 mod scontrol;
@@ -44,6 +46,7 @@ pub const NAMES: &[Name] = &[
     Name { name: "sinfo", call: sinfo::run, fault: 1 },
     Name { name: "scontrol", call: scontrol::run, fault: 1 },
     Name { name: "srun", call: srun::run, fault: 1 },
+    Name { name: "salloc", call: salloc::run, fault: 1 },
     Name { name: "sstat", call: sstat::run, fault: 1 },
     Name { name: "sprio", call: sprio::run, fault: 1 },
     Name { name: "sacctmgr", call: accounts::sacctmgr, fault: 1 },

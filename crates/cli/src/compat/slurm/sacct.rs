@@ -30,6 +30,7 @@ const OPTIONS: &[Opt] = &[
     read("format", 'o', Value),
     read("helpformat", 'e', Nothing),
     read("jobs", 'j', Value),
+    read("json", ' ', Maybe),
     harmless("local", ' ', Nothing),
     read("long", 'l', Nothing),
     read("name", ' ', Value),
@@ -134,6 +135,10 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let found = found.into_iter().filter(|row| {
         choice.takes(row) && is_within(row, from, to) && (is_mine || row.view.user.as_str() == me)
     });
+    if given.has("json") {
+        out!("{}", super::json::sacct(&found.collect::<Vec<_>>(), now));
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut text = String::new();
     if !given.has("noheader") {
         text += &layout.headings(&columns);

@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use forebay_engine::protocol::client::Client;
 use forebay_engine::protocol::{Answer, Ask};
 use forebay_grid::spec::{JobSpec, SCRIPT_BYTES_LIMIT};
 
@@ -11,6 +12,7 @@ use super::super::input;
 use super::super::row::client;
 use super::super::words::{Given, Grammar, Style, Until, directives};
 use super::options::{JOB, SBATCH, SBATCH_VARIABLES};
+use super::units::moment;
 use super::{SLURM_VERSION, spec};
 
 const GRAMMAR: Grammar = Grammar {
@@ -90,6 +92,24 @@ fn of_environment() -> Given {
     given
 }
 
+/// Says on standard error, as sbatch does, when and where a job would start.
+fn test_only(client: &mut Client, spec: JobSpec) -> Result<ExitCode> {
+    let slots = spec.slots();
+    let tried = client.ask(&Ask::Try { spec: Box::new(spec) }).context("allocation failure")?;
+    let Answer::Tried { queue, host, start } = tried else { bail!("unexpected answer: {tried:?}") };
+    match (start, host) {
+        (Some(start), Some(host)) => note!(
+            "sbatch: Job to start at {} using {slots} processors on nodes {host} in partition {queue}",
+            moment(Some(start), "Unknown")
+        ),
+        _ => note!(
+            "sbatch: Job to start at Unknown using {slots} processors in partition {queue}: the jobs before it have no time limits, or \
+             something else than room keeps it waiting"
+        ),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Runs it; the exit code is 1 if the job is refused, with `--wait` that of the job.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let given = GRAMMAR.read(arguments)?;
@@ -112,7 +132,7 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
         ..spec::job(&given, &mut client)?
     };
     if given.has("test-only") {
-        bail!("allocation failure: --test-only is not supported by a Forebay grid");
+        return test_only(&mut client, spec);
     }
     let job = client.submit(spec).context("Batch job submission failed")?;
     if given.has("parsable") {

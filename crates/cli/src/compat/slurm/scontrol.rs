@@ -4,15 +4,16 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use forebay_engine::protocol::client::Client;
-use forebay_engine::protocol::{HostView, QueueView};
+use forebay_engine::protocol::{Answer, Ask, HostView, LimitsView, QueueView};
 use forebay_grid::event::Verb;
 use forebay_grid::parse::array::ELEMENTS_MAX;
+use forebay_grid::spec::Rerun;
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::Moment;
 
 use super::super::row::{Row, client, known, rows};
 use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, read};
-use super::sinfo::{Cluster, availability};
+use super::sinfo::{Cluster, availability, features};
 use super::{choice, field, hostlist, now, reservation, scancel, state, update};
 
 use Takes::{Nothing, Value};
@@ -32,9 +33,6 @@ const OPTIONS: &[Opt] = &[
 
 const GRAMMAR: Grammar =
     Grammar { command: "scontrol", style: Style::Gnu, until: Until::End, tables: &[OPTIONS] };
-
-/// How long the grid's default keeps jobs that ended; tools read it to see whether squeue still knows them.
-const FINISHED_AGE_SECONDS: u64 = 7 * 86_400;
 
 /// Runs it; the exit code is 1 if something was refused.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
@@ -113,7 +111,7 @@ fn show(words: &[&str], is_one_line: bool) -> Result<ExitCode> {
             hostlist::expand(list)?.iter().map(|name| format!("{name}\n")).collect()
         }
         "hostlist" | "hostlistsorted" => format!("{}\n", names.join(",")),
-        "config" => config(),
+        "config" => config(&limits(&mut client()?)?),
         "job" | "jobs" | "jobid" => jobs(&mut client()?, &names, is_one_line)?,
         "partition" | "partitions" | "part" | "par" => {
             partitions(&Cluster::ask(&mut client()?)?, &names, is_one_line)?
@@ -130,13 +128,21 @@ fn show(words: &[&str], is_one_line: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn config() -> String {
+/// What the settings say.
+fn limits(client: &mut Client) -> Result<LimitsView> {
+    match client.ask(&Ask::Limits)? {
+        Answer::Limits { limits } => Ok(limits),
+        answer => bail!("unexpected answer: {answer:?}"),
+    }
+}
+
+fn config(limits: &LimitsView) -> String {
     let lines = [
         ("ClusterName", "forebay".to_owned()),
-        ("JobRequeue", "0".to_owned()),
+        ("JobRequeue", u8::from(limits.rerun).to_string()),
         ("MaxArraySize", (ELEMENTS_MAX + 1).to_string()),
-        ("MaxJobCount", "1000000".to_owned()),
-        ("MinJobAge", format!("{FINISHED_AGE_SECONDS} sec")),
+        ("MaxJobCount", limits.tasks_max.to_string()),
+        ("MinJobAge", format!("{:.0} sec", limits.finished_age_seconds)),
         ("SLURM_VERSION", super::SLURM_VERSION.to_owned()),
     ];
     let lines = lines.map(|(key, value)| format!("{key:<23} = {value}\n"));
@@ -196,7 +202,7 @@ fn job(row: &Row, now: Moment, is_one_line: bool) -> String {
             ("Dependency", or_null(value("dependency"))),
         ],
         vec![
-            ("Requeue", "0".to_owned()),
+            ("Requeue", u8::from(row.asked.rerun == Rerun::Rerunnable).to_string()),
             ("Restarts", value("restarts")),
             ("BatchFlag", "1".to_owned()),
             ("ExitCode", value("exitcode")),
@@ -216,7 +222,9 @@ fn job(row: &Row, now: Moment, is_one_line: bool) -> String {
             ("NumTasks", value("ntasks")),
         ],
         vec![("MinMemoryNode", value("reqmem"))],
+        vec![("Features", or_null(value("constraints"))), ("DelayBoot", "00:00:00".to_owned())],
         vec![("Command", value("command"))],
+        vec![("Licenses", or_null(row.asked.resources.clone()))],
         vec![("WorkDir", value("workdir"))],
         vec![("Comment", value("comment"))],
         vec![("StdErr", value("stderr"))],
@@ -282,6 +290,8 @@ fn nodes(cluster: &Cluster, names: &[&str], is_one_line: bool) -> Result<String>
         let mib = |bytes: u64| (bytes >> 20).to_string();
         let groups = [
             vec![("NodeName", name.clone()), ("CoresPerSocket", host.slots.to_string())],
+            vec![("AvailableFeatures", features(Some(host)))],
+            vec![("ActiveFeatures", features(Some(host)))],
             vec![("CPUAlloc", host.used_slots.to_string()), ("CPUTot", host.slots.to_string())],
             vec![("NodeAddr", name.clone()), ("NodeHostName", name)],
             vec![
@@ -309,8 +319,19 @@ mod tests {
 
     #[test]
     fn tools_find_the_limits_in_the_configuration() {
-        let text = config();
-        assert!(text.contains("MinJobAge               = 604800 sec\n"), "{text}");
+        let text = config(&LimitsView {
+            finished_age_seconds: 3600.0,
+            tasks_max: 5,
+            user_tasks_max: 4,
+            user_slots_max: None,
+            dispatch_seconds: 0.0,
+            accept_rounds: 0,
+            rerun: true,
+            profiles: Vec::new(),
+        });
+        assert!(text.contains("MinJobAge               = 3600 sec\n"), "{text}");
         assert!(text.contains("MaxArraySize            = 1000001\n"), "{text}");
+        assert!(text.contains("MaxJobCount             = 5\n"), "{text}");
+        assert!(text.contains("JobRequeue              = 1\n"), "{text}");
     }
 }

@@ -38,7 +38,7 @@ const OPTIONS: &[Opt] = &[
     read("summarize", 's', Nothing),
     harmless("verbose", 'v', Nothing),
     read("version", 'V', Nothing),
-    harmless("json", ' ', Maybe),
+    read("json", ' ', Maybe),
 ];
 
 const GRAMMAR: Grammar =
@@ -53,6 +53,7 @@ const SUMMARY: &str = "%9P %.5a %.10l %.16F %N";
 /// The letters of `-o` with their headings.
 const LETTERS: &[(char, &str)] = &[
     ('a', "AVAIL"),
+    ('b', "ACTIVE_FEATURES"),
     ('A', "NODES(A/I)"),
     ('c', "CPUS"),
     ('C', "CPUS(A/I/O/T)"),
@@ -87,7 +88,7 @@ const LETTERS: &[(char, &str)] = &[
 ];
 
 /// Letters that differ between hosts: only hosts that are alike in them share a line.
-const OF_A_HOST: &str = "tTcmneOCN";
+const OF_A_HOST: &str = "tTcmneOCNbf";
 
 /// The queues and hosts of a grid.
 pub struct Cluster {
@@ -128,6 +129,12 @@ pub fn availability(queue: &QueueView) -> &'static str {
         (true, false) => "down",
         (false, false) => "inact",
     }
+}
+
+/// The features of a host.
+pub fn features(host: Option<&HostView>) -> String {
+    let features = host.map(|host| host.features.join(",")).unwrap_or_default();
+    if features.is_empty() { "(null)".to_owned() } else { features }
 }
 
 /// Used, idle, other and all of something, as `A/I/O/T`.
@@ -183,7 +190,8 @@ fn cell(letter: char, queue: &QueueView, hosts: &[&HostView]) -> String {
             first.and_then(of).map_or_else(|| "N/A".to_owned(), |bytes| (bytes >> 20).to_string())
         }
         'E' => "none".to_owned(),
-        'f' | 'G' => "(null)".to_owned(),
+        'b' | 'f' => features(first.copied()),
+        'G' => "(null)".to_owned(),
         'F' => four(used, idle, other),
         'g' | 'S' => "all".to_owned(),
         'h' => "NO".to_owned(),
@@ -240,6 +248,10 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
         }
     }
     let cluster = Cluster::ask(&mut client()?)?;
+    if given.has("json") {
+        out!("{}", super::json::sinfo(&cluster));
+        return Ok(ExitCode::SUCCESS);
+    }
     let (partitions, nodes) = (given.list("partition"), given.list("nodes"));
     let states = given.list("states");
     let mut text = String::new();
@@ -300,7 +312,7 @@ fn groups<'a>(
     }
     let mut alike: BTreeMap<Vec<String>, Vec<&HostView>> = BTreeMap::new();
     for host in hosts {
-        let differing = letters.chars().filter(|letter| "tTcmneO".contains(*letter));
+        let differing = letters.chars().filter(|letter| "tTcmneObf".contains(*letter));
         let mut key: Vec<String> = differing.map(|letter| cell(letter, queue, &[host])).collect();
         if is_each {
             key.push(host.name.to_string());

@@ -5,14 +5,19 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, bail, ensure};
 use forebay_base::ByteSize;
 use forebay_engine::protocol::client::Client;
+use forebay_engine::protocol::{Answer, Ask};
 use forebay_grid::config::OnNever;
 use forebay_grid::dialect::{Dialect, OldOutput, System};
 use forebay_grid::notify::{Moments, Notify};
 use forebay_grid::parse::array::ArraySpec;
+use forebay_grid::parse::features::Features;
+use forebay_grid::parse::period::Period;
 use forebay_grid::parse::resources::GPU;
 use forebay_grid::spec::{JobSpec, Rerun, Sharing};
-use forebay_grid::vocabulary::{Moment, NAME_BYTES_MAX};
+use forebay_grid::vocabulary::{Moment, NAME_BYTES_MAX, ProfileName, QueueName};
+use forebay_grid::warning::{Warned, Warning};
 
+use super::super::input;
 use super::super::row::me;
 use super::super::words::Given;
 use super::units::{begin_time, memory, time_limit};
@@ -77,16 +82,67 @@ impl Shape {
 
 /// Refuses what would change where or when a job runs, and is not done here.
 fn refuse_what_is_not_done(given: &Given) -> Result<()> {
-    let wanted = |option: &str| {
-        given.value(option).filter(|value| !value.is_empty() && !value.eq_ignore_ascii_case("none"))
-    };
-    if let Some(features) = wanted("constraint") {
-        bail!("--constraint={features}: hosts of a Forebay grid have no features; use --nodelist");
-    }
     if given.has("nodefile") {
         bail!("--nodefile is not supported: use --nodelist");
     }
     Ok(())
+}
+
+/// What `--qos` stands for: an application profile or a queue with this name, which a site may have for each of its QOS. Another
+/// one has no effect.
+fn quality(given: &Given, client: &mut Client) -> Result<(Option<ProfileName>, Option<QueueName>)> {
+    let name = given.value("qos").unwrap_or_default();
+    if name.is_empty() || name == "normal" {
+        return Ok((None, None));
+    }
+    if let Answer::Limits { limits } = client.ask(&Ask::Limits)?
+        && let Some(profile) = limits.profiles.into_iter().find(|of| of.as_str() == name)
+    {
+        return Ok((Some(profile), None));
+    }
+    if let Answer::Queues { queues, .. } = client.ask(&Ask::Queues)?
+        && let Some(queue) = queues.into_iter().find(|queue| queue.name.as_str() == name)
+    {
+        return Ok((None, Some(queue.name)));
+    }
+    note!(
+        "sbatch: warning: --qos={name} has no effect: the grid has neither an application profile nor a partition with this name"
+    );
+    Ok((None, None))
+}
+
+/// Features that its host must have, as `--constraint` says; counts of hosts and sets of them are for jobs on several hosts.
+fn features(given: &Given) -> Result<Option<Features>> {
+    let text = given.value("constraint").unwrap_or_default().trim();
+    if text.is_empty() || text.eq_ignore_ascii_case("none") {
+        return Ok(None);
+    }
+    ensure!(
+        !text.contains(['*', '[', '{']),
+        "--constraint={text}: numbers of hosts and [] are for jobs on several hosts; a job of a Forebay grid runs on one"
+    );
+    // A comma is an old sign for and.
+    let read = text.replace(',', "&").parse();
+    read.map(Some).with_context(|| format!("--constraint={text}"))
+}
+
+/// The signal before the end of a job: `[R|B:]SIGNAL[@SECONDS]`, of which `B:` warns the batch script and nothing else, and
+/// without it the processes of steps.
+fn warning(given: &Given) -> Result<Option<Warning>> {
+    let Some(text) = given.value("signal").filter(|text| !text.is_empty()) else { return Ok(None) };
+    let refused = || format!("Invalid --signal specification: {text}");
+    let (flags, rest) = text.rsplit_once(':').unwrap_or(("", text));
+    ensure!(flags.chars().all(|flag| "BRbr".contains(flag)), refused());
+    let (signal, before) = match rest.split_once('@') {
+        Some((signal, seconds)) => {
+            (signal, Some(seconds.parse::<u16>().ok().with_context(refused)?))
+        }
+        None => (rest, None),
+    };
+    let signal = signal.parse().map_err(anyhow::Error::msg).with_context(refused)?;
+    let to = if flags.contains(['B', 'b']) { Warned::Program } else { Warned::Steps };
+    let before = before.map(|seconds| Period::seconds(seconds.into()));
+    Ok(Some(Warning::new(signal, before, to)))
 }
 
 /// Refuses a file for standard input where it cannot be opened for the job.
@@ -94,14 +150,7 @@ fn refuse_what_is_not_done(given: &Given) -> Result<()> {
 /// # Errors
 /// If one is wanted.
 pub fn refuse_input(given: &Given) -> Result<()> {
-    match given.value("input") {
-        None | Some("" | "none" | "/dev/null") => Ok(()),
-        Some(input) => {
-            bail!(
-                "--input={input}: standard input of a job is /dev/null; redirect it in the script"
-            )
-        }
-    }
+    input::refuse("--input", given.value("input").unwrap_or_default())
 }
 
 /// Where it may run, as the grid writes it.
@@ -258,13 +307,15 @@ pub fn job(given: &Given, client: &mut Client) -> Result<JobSpec> {
     let depends = given.value("dependency").filter(|text| !text.is_empty());
     let name = name(given.value("job-name").unwrap_or_default());
     let time_limit = given.value("time").map(time_limit).transpose().map_err(anyhow::Error::msg)?;
+    let (profile, of_quality) = quality(given, client)?;
     let spec = JobSpec {
-        queue: given.value("partition").map(first_partition).transpose()?,
+        queue: given.value("partition").map(first_partition).transpose()?.or(of_quality),
+        profile,
         slots: shape.slots()?,
         hosts: hosts(given)?,
         memory: memory_of(given, shape, gpus)?,
         array: array.map(|(array, _)| array),
-        depends: depends.map(|text| dependency::read(text, client)).transpose()?.flatten(),
+        depends: depends.map(|text| dependency::read(text, &name, client)).transpose()?.flatten(),
         on_never: given.value("kill-on-invalid-dep").map(|answer| match answer {
             "yes" => OnNever::End,
             _ => OnNever::Keep,
@@ -275,6 +326,8 @@ pub fn job(given: &Given, client: &mut Client) -> Result<JobSpec> {
         begin: moment(given, "begin")?.filter(|begin| *begin > super::now()),
         deadline: moment(given, "deadline")?,
         resources,
+        features: features(given)?,
+        warning: warning(given)?,
         sharing: if given.has("exclusive") { Sharing::Exclusive } else { Sharing::Shared },
         output: Some(file("output")?.unwrap_or_else(|| unnamed.to_owned())),
         error: file("error")?,
@@ -441,6 +494,40 @@ mod tests {
         assert!(one.with_gpus(&each, 0).is_err() && memory_of(&each, one, 0).is_err());
         let both = given(&[("cpus-per-gpu", "4"), ("cpus-per-task", "2")]);
         assert!(one.with_gpus(&both, 1).is_err());
+    }
+
+    #[test]
+    fn a_signal_before_the_end_goes_to_steps_or_to_the_batch_script() {
+        let of = |text: &str| {
+            let mut given = Given::default();
+            given.set("signal", text.to_owned());
+            warning(&given).map(|warning| warning.unwrap().to_string())
+        };
+        for (text, here) in [
+            ("USR1", "steps:USR1@1 min"),
+            ("10@90", "steps:USR1@90 s"),
+            ("B:USR2@30", "program:USR2@30 s"),
+            ("RB:SIGTERM@300", "program:TERM@5 min"),
+            ("R:INT", "steps:INT@1 min"),
+        ] {
+            assert_eq!(of(text).unwrap(), here, "{text}");
+        }
+        for text in ["KILL@30", "USR1@x", "X:USR1", "USR1@70000", "@30"] {
+            assert!(of(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_constraint_is_about_the_features_of_one_host() {
+        let of = |text: &str| {
+            let mut given = Given::default();
+            given.set("constraint", text.to_owned());
+            features(&given).map(|features| features.map(|features| features.to_string()))
+        };
+        assert_eq!(of("ssd&(a|b)").unwrap().as_deref(), Some("ssd && (a || b)"));
+        assert_eq!(of("ssd,fast").unwrap().as_deref(), Some("ssd && fast"));
+        assert_eq!((of("").unwrap(), of("none").unwrap()), (None, None));
+        assert!(of("[a|b]").is_err() && of("a*2").is_err() && of("a&").is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::Moment;
 
 use super::super::columns::{Piece, Room, Side, line, pieces};
-use super::super::row::{Row, client, rows};
+use super::super::row::{Row, client, estimate, rows};
 use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, ignored, read};
 use super::choice::{Choice, targets};
 use super::units::date;
@@ -27,6 +27,7 @@ const OPTIONS: &[Opt] = &[
     read("Format", 'O', Value),
     harmless("hide", ' ', Nothing),
     read("jobs", 'j', Maybe),
+    read("json", ' ', Maybe),
     harmless("local", ' ', Nothing),
     read("long", 'l', Nothing),
     read("me", ' ', Nothing),
@@ -129,6 +130,12 @@ fn absent(name: &str) -> Option<(&'static str, &'static str)> {
     found.map(|(_, _, heading, shown)| (*heading, *shown))
 }
 
+/// Hosts on which it does not run.
+fn excluded(row: &Row) -> String {
+    let names = row.asked.hosts.split(' ').filter_map(|word| word.strip_prefix('~'));
+    names.collect::<Vec<_>>().join(",")
+}
+
 /// The value of a field as squeue writes it, where sacct writes it in another way.
 fn cell(row: &Row, name: &str, now: Moment) -> Option<String> {
     match name {
@@ -136,7 +143,11 @@ fn cell(row: &Row, name: &str, now: Moment) -> Option<String> {
             let most = row.running_max().map(|most| format!("%{most}")).unwrap_or_default();
             Some(format!("{}{most}", row.elements()))
         }
+        "start" if row.estimate.is_some() => Some(super::units::moment(row.estimate, "N/A")),
         "asked" => Some(row.asked.hosts.clone()),
+        "feature" if row.asked.features.is_some() => field::value(row, "constraints", now),
+        "licenses" if !row.asked.resources.is_empty() => Some(row.asked.resources.clone()),
+        "excnodes" => Some(excluded(row)),
         "reservation" if row.asked.reservation.is_some() => row.asked.reservation.clone(),
         // A job that asked for a higher number has a lower priority.
         "nice" => Some((-i64::from(row.asked.priority)).to_string()),
@@ -322,9 +333,20 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     // As Slurm: what waits before what runs, what is held after what may start.
     found.sort_by_key(|row| (state::order(row.view.state), row.view.state == JobState::Held));
     let now = now();
+    if given.has("start") {
+        // As with --states=PENDING and --sort=S, unless something else is said.
+        let waits = |row: &Row| matches!(row.view.state, JobState::Pending | JobState::Held);
+        found.retain(|row| given.has("states") || waits(row));
+        estimate(&mut client, &mut found, now)?;
+    }
     let by_sort = std::env::var("SQUEUE_SORT").ok();
-    if let Some(keys) = given.value("sort").or(by_sort.as_deref()) {
+    let by_start = given.has("start").then_some("S");
+    if let Some(keys) = given.value("sort").or(by_sort.as_deref()).or(by_start) {
         sort(&mut found, keys, now)?;
+    }
+    if given.has("json") {
+        out!("{}", super::json::squeue(&found, now));
+        return Ok(ExitCode::SUCCESS);
     }
     let by_variable = std::env::var("SQUEUE_FORMAT").ok();
     let text = match (given.value("Format"), given.value("format").or(by_variable.as_deref())) {

@@ -8,10 +8,11 @@ use forebay_engine::protocol::{Answer, Ask};
 use forebay_grid::event::QueueVerb;
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::modify::{Changes, Rank, Set};
+use forebay_grid::parse::period::Period;
 use forebay_grid::spec::Rerun;
 use forebay_grid::vocabulary::{JobId, Moment, QueueName};
 
-use super::super::row::client;
+use super::super::row::{client, known};
 use super::units::{begin_time, memory, time_limit};
 use super::{choice, dependency, hostlist, resources};
 use crate::commands::grid::modify::change;
@@ -37,11 +38,23 @@ pub fn update(words: &[&str]) -> Result<ExitCode> {
             let ids: Vec<&str> = names.split(',').collect();
             let jobs = jobs(&ids, &mut client)?;
             let mut changes = Changes::default();
+            let mut more = None;
             for (key, value) in rest {
-                set(&mut changes, key, value, &mut client)?;
+                match difference(key, value)? {
+                    Some(minutes) => more = Some(minutes),
+                    None => set(&mut changes, key, value, &mut client)?,
+                }
             }
-            ensure!(!changes.is_empty(), "nothing to change was given");
-            change_all(&mut client, jobs, &changes)
+            ensure!(more.is_some() || !changes.is_empty(), "nothing to change was given");
+            let Some(more) = more else { return change_all(&mut client, jobs, &changes) };
+            let mut code = ExitCode::SUCCESS;
+            for job in jobs {
+                let time_limit = Some(Set::To(limit_with(&mut client, job, more)?));
+                let changes = Changes { time_limit, ..changes.clone() };
+                let changed = change_all(&mut client, vec![job], &changes)?;
+                code = if changed == ExitCode::SUCCESS { code } else { changed };
+            }
+            Ok(code)
         }
         "partitionname" | "partition" => {
             let queue: QueueName = names.parse().map_err(anyhow::Error::msg)?;
@@ -106,6 +119,34 @@ fn queue_verbs(state: &str) -> Result<&'static [QueueVerb]> {
     })
 }
 
+/// The seconds of `TimeLimit=+30` or `-1:00:00`, by which a limit is changed; none if it is not one of these.
+fn difference(key: &str, value: &str) -> Result<Option<i64>> {
+    let sign = match value.chars().next() {
+        Some('+') => 1,
+        Some('-') => -1,
+        _ => return Ok(None),
+    };
+    if key != "timelimit" {
+        return Ok(None);
+    }
+    let read = time_limit(&value[1..]).map_err(anyhow::Error::msg)?;
+    let period = read.with_context(|| format!("{key}={value}: invalid value"))?;
+    Ok(Some(sign * i64::try_from(period.as_ms() / 1000)?))
+}
+
+/// The limit of a job, so much longer.
+fn limit_with(client: &mut Client, job: JobId, seconds: i64) -> Result<Period> {
+    let rows = known(client, job.into())?.context("Invalid job id specified")?;
+    let limit = rows.first().and_then(|row| row.asked.time_limit_seconds);
+    let limit = super::units::whole_seconds(limit);
+    let limit = limit
+        .with_context(|| format!("job {job} has no time limit of its own: give a whole one"))?;
+    let changed = i64::try_from(limit)?.checked_add(seconds).filter(|changed| *changed > 0);
+    let changed =
+        changed.with_context(|| format!("job {job}: its time limit is only {limit} s"))?;
+    Ok(Period::seconds(u64::try_from(changed)?))
+}
+
 /// Whole jobs.
 fn jobs(ids: &[&str], client: &mut Client) -> Result<Vec<JobId>> {
     let targets = choice::targets(ids, client)?.context("a job is missing")?;
@@ -155,10 +196,6 @@ fn set(changes: &mut Changes, key: &str, value: &str, client: &mut Client) -> Re
             changes.memory = Some(or_nothing(memory(value).map_err(anyhow::Error::msg)?));
         }
         "timelimit" => {
-            ensure!(
-                !value.starts_with(['+', '-']),
-                "{key}={value}: give the whole limit, not a difference"
-            );
             changes.time_limit = Some(or_nothing(time_limit(value).map_err(anyhow::Error::msg)?));
         }
         "priority" => {
@@ -180,9 +217,14 @@ fn set(changes: &mut Changes, key: &str, value: &str, client: &mut Client) -> Re
             changes.hosts = Some(format!("all {}", without.join(" ")).trim().parse()?);
         }
         "dependency" if value.is_empty() => changes.depends = Some(Set::Nothing),
-        "dependency" => changes.depends = Some(or_nothing(dependency::read(value, client)?)),
+        "dependency" => changes.depends = Some(or_nothing(dependency::read(value, "", client)?)),
         "starttime" | "eligibletime" => changes.begin = Some(moment(key, value)?),
         "deadline" => changes.deadline = Some(moment(key, value)?),
+        "features" => {
+            let read = Some(value).filter(|value| !value.is_empty());
+            let read = read.map(|value| value.replace(',', "&").parse());
+            changes.features = Some(or_nothing(read.transpose().with_context(refused)?));
+        }
         "gres" | "licenses" | "trespernode" => {
             ensure!(
                 changes.resources.is_none(),
@@ -214,6 +256,17 @@ fn set(changes: &mut Changes, key: &str, value: &str, client: &mut Client) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_limit_may_be_changed_by_a_difference() {
+        let of = |key, value| difference(key, value).unwrap();
+        assert_eq!(
+            (of("timelimit", "+30"), of("timelimit", "-1:00:00")),
+            (Some(1800), Some(-3600))
+        );
+        assert_eq!((of("timelimit", "30"), of("nice", "-5")), (None, None));
+        assert!(difference("timelimit", "+x").is_err());
+    }
 
     #[test]
     fn states_of_partitions_are_two_switches() {

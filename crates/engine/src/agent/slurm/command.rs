@@ -46,6 +46,9 @@ pub fn submission(task: &Task, mark: &str, folder: &Path) -> Vec<String> {
     if gpus > 0 {
         arguments.push(format!("--gres=gpu:{gpus}"));
     }
+    if let Some(features) = spec.features.as_ref().and_then(|features| features.in_slurm()) {
+        arguments.push(format!("--constraint={features}"));
+    }
     if spec.sharing == Sharing::Exclusive {
         arguments.push("--exclusive".to_owned());
     }

@@ -169,6 +169,11 @@ fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
         Ask::Hosts => Answer::Hosts { hosts: view::hosts(grid, user), trouble: None },
         Ask::Queues => Answer::Queues { queues: view::queues(grid), trouble: None },
         Ask::Resources => Answer::Resources { resources: view::resources(grid) },
+        Ask::Limits => Answer::Limits { limits: view::limits(grid) },
+        Ask::Try { spec } => match grid.try_out(user, (**spec).clone()) {
+            Ok(trial) => Answer::Tried { queue: trial.queue, host: trial.host, start: trial.start },
+            Err(refusal) => Answer::Refused(refusal.into()),
+        },
         Ask::Reservations => {
             Answer::Reservations { reservations: grid.reservations().cloned().collect() }
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use forebay_grid::Grid;
 use forebay_grid::Job;
+use forebay_grid::config::{Dispatch, RerunDefault};
 use forebay_grid::grid::State;
 use forebay_grid::hosts::Reach;
 use forebay_grid::journal::{Intake, Starts};
@@ -14,7 +15,8 @@ use forebay_grid::task::{Cause, Task};
 use forebay_grid::vocabulary::{JobId, QueueName, Target, TaskId, UserName};
 
 use crate::protocol::{
-    Answer, Asked, GroupView, HostState, HostView, JobView, QueueView, ResourceView, ServiceView,
+    Answer, Asked, GroupView, HostState, HostView, JobView, LimitsView, QueueView, ResourceView,
+    ServiceView,
 };
 
 /// One task, as a line of a list.
@@ -85,6 +87,7 @@ pub(super) fn hosts(grid: &Grid, user: &UserName) -> Vec<HostView> {
     let seen = |task: &&TaskId| ledger.job(task.job).is_some_and(|job| grid.sees_job(user, job));
     grid.hosts()
         .map(|host| HostView {
+            features: grid.features_of(&host.name).iter().map(ToString::to_string).collect(),
             name: host.name,
             state: match host.reach {
                 Reach::Up => HostState::Up,
@@ -131,6 +134,8 @@ pub(super) fn asked(grid: &Grid, job: &Job) -> Asked {
         reservation: spec.reservation.as_ref().map(ToString::to_string),
         inputs: spec.inputs.clone(),
         fair_share: grid.fair_share(job),
+        warning: spec.warning.map(|warning| warning.to_string()),
+        features: spec.features.as_ref().map(ToString::to_string),
     }
 }
 
@@ -143,6 +148,27 @@ pub(super) fn resources(grid: &Grid) -> Vec<ResourceView> {
         used: seen.used,
     };
     grid.resources().into_iter().map(view).collect()
+}
+
+/// Limits and times of the settings that concern users.
+pub(super) fn limits(grid: &Grid) -> LimitsView {
+    let config = grid.ledger().config();
+    let general = &config.general;
+    let (dispatch_seconds, accept_rounds) = match general.dispatch {
+        Dispatch::Event => (0.0, 0),
+        Dispatch::Interval { sleep, accept } => (seconds(sleep), accept),
+    };
+    let default = config.queues.iter().find(|queue| queue.name == *config.queue_default());
+    LimitsView {
+        finished_age_seconds: seconds(general.finished_age),
+        tasks_max: general.tasks_max,
+        user_tasks_max: general.user_tasks_max,
+        user_slots_max: general.user_slots_max,
+        dispatch_seconds,
+        accept_rounds,
+        profiles: config.profiles.iter().map(|profile| profile.name.clone()).collect(),
+        rerun: default.is_some_and(|queue| queue.rerun == RerunDefault::Rerunnable),
+    }
 }
 
 /// The job groups of a user.

@@ -205,7 +205,7 @@ impl Partition {
         }
         for (record, count) in [(before, -1), (now, 1)] {
             for at in record.into_iter().flat_map(|record| &record.copies) {
-                writes.count_objects(at.disk, count);
+                writes.count_on(at.disk, count, (0, 0));
             }
         }
     }

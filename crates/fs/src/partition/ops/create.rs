@@ -102,6 +102,7 @@ impl Partition {
         let ino = reported.map_or_else(|| self.take_ino(), |made| Ok(made.ino))?;
         let now = reported.map_or_else(|| self.now(), |made| made.time);
         let (mut state, inherited) = self.new_state((parent, &above), new, list, (caller, now))?;
+        self.choose_pool(Some(name), &mut state);
         let admitted = match self.admit_inode(&state, 0) {
             Err(FsError::QuotaExceeded) if reported.is_some() => None,
             admitted => admitted?,

@@ -1,7 +1,7 @@
 //! What the root fileset knows of the others: their names and records; and what status shows of filesets and disks.
 
 use forebay_base::{FilesetId, Ino, Timestamp};
-use forebay_disk::Disk;
+use forebay_disk::{Disk, Requests};
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{Child, Directory, NAME_MAX};
@@ -9,11 +9,12 @@ use crate::error::{FsError, Result};
 use crate::grants::Item;
 use crate::inode::{Body, State};
 use crate::key;
+use crate::object::Moves;
 use crate::partition::Partition;
 use crate::partition::damage::DamagedFile;
 use crate::record::{
-    DiskRecord, DiskUse, Durability, FilesetRecord, FilesetSettings, Kind, Placement, Usage,
-    decode, encode,
+    DiskRecord, DiskUsage, DiskUse, Durability, FilesetRecord, FilesetSettings, Kind, Occupancy,
+    Placement, Usage, decode, encode,
 };
 use crate::stale::Stale;
 use crate::writeset::Known;
@@ -75,6 +76,12 @@ pub struct DiskStatus {
     pub available_bytes: u64,
     /// Objects that files refer to.
     pub objects_in_use: u64,
+    /// What the files take that lie there; unknown in a cluster, and where an earlier version has counted objects alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Occupancy>,
+    /// What happened to an archive since the mount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<ArchiveStatus>,
     /// Fresh objects in stock.
     pub spare_objects: u64,
     /// Bytes that are to be kept aside for commits on a full disk, while mounted.
@@ -101,6 +108,17 @@ pub struct DiskStatus {
     /// Why it cannot be reached now, in a cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+}
+
+/// What happened to an archive since the mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchiveStatus {
+    /// Files that were moved there.
+    pub archived: Moves,
+    /// Files that were brought back.
+    pub recalled: Moves,
+    /// Requests to its store.
+    pub requests: Requests,
 }
 
 pub(crate) fn check_fileset_name(name: &str) -> Result<()> {
@@ -281,8 +299,8 @@ impl DiskStatus {
         }
     }
 
-    /// A disk with so many objects in use.
-    pub(crate) fn of(uuid: &str, disk: &dyn Disk, objects_in_use: u64) -> DiskStatus {
+    /// A disk that is used so.
+    pub(crate) fn of(uuid: &str, disk: &dyn Disk, usage: DiskUsage) -> DiskStatus {
         let description = disk.describe();
         let capacity = disk.capacity().unwrap_or_default();
         DiskStatus {
@@ -294,7 +312,9 @@ impl DiskStatus {
             used: DiskUse::default(),
             total_bytes: capacity.total_bytes,
             available_bytes: capacity.available_bytes,
-            objects_in_use,
+            objects_in_use: usage.objects,
+            files: usage.files,
+            archive: None,
             spare_objects: 0,
             reserve_bytes: 0,
             reserve_held_bytes: 0,

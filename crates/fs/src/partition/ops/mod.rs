@@ -19,7 +19,7 @@ mod xattr;
 pub use create::New;
 pub(crate) use create::Reported;
 pub use directory::DirectoryItem;
-pub use fileset::{DiskStatus, FilesetStatus};
+pub use fileset::{ArchiveStatus, DiskStatus, FilesetStatus};
 pub(crate) use fileset::{check_fileset_name, fileset_root, shown_name};
 pub use lookup::Found;
 pub use open::{Access, Home, Opened};

@@ -239,13 +239,16 @@ impl Partition {
             // Where its bytes will lie is decided by its first writer.
             return Ok(());
         }
+        self.choose_pool(None, state);
+        let file = state.file_mut().ok_or(FsError::Invalid)?;
         let made = match by {
             Opener::Node(NodeOpener { client, disks, made: Some(made), reports }) => {
                 self.take_made(made, client, disks, reports)
             }
             Opener::Node(_) | Opener::Kernel => None,
         };
-        match made.map_or_else(|| self.take_object_on(by.disks()), Ok) {
+        let pool = self.pool_of(file);
+        match made.map_or_else(|| self.take_object_on(by.disks(), pool), Ok) {
             Ok(live) => set_live(file, live),
             // Nothing is needed to read an empty file: a full disk must not refuse that.
             Err(FsError::NoSpace) if !access.write => return Ok(()),
@@ -276,7 +279,7 @@ impl Partition {
         }
         let live = match file.object {
             Some(at) => self.shared.objects.open(at)?,
-            None => self.take_object()?,
+            None => self.take_object(self.pool_of(file))?,
         };
         set_live(file, Arc::clone(&live));
         Ok(live)
@@ -384,6 +387,7 @@ impl Partition {
     /// Cuts a file to nothing at its open.
     fn truncate_for_open(&self, ino: Ino, state: &mut State, by: Opener<'_>) -> Result<()> {
         let cut_in_place = self.is_cut_in_place(state);
+        self.choose_pool(None, state);
         let bytes = state.allocated_bytes;
         let file = state.file_mut().ok_or(FsError::Invalid)?;
         let is_fenced = file.object.is_some_and(|at| self.is_fenced(at));
@@ -391,7 +395,7 @@ impl Partition {
         let fresh = if !parts && (cut_in_place || self.needs_its_object(file)?) {
             None
         } else {
-            match self.take_object_on(by.disks()) {
+            match self.take_object_on(by.disks(), self.pool_of(file)) {
                 // Cutting the old object makes room on a full disk.
                 Err(FsError::NoSpace) if file.object.is_some() && !parts => None,
                 fresh => Some(fresh?),

@@ -7,7 +7,7 @@
 //! What survives a crash: nothing, until the fileset has its name. The superblock is written last: without it there is no
 //! fileset, and one that nobody ever opened is taken away by the next opening, with its objects.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,13 +20,14 @@ use crate::key::{self, Key, Term};
 use crate::mkfs::FIRST_EPOCH;
 use crate::number::NUMBER_MAX;
 use crate::object::LiveObject;
-use crate::partition::Partition;
+use crate::partition::{Partition, signed};
 use crate::record::{
-    DiskUsage, EntryRecord, FilesetSettings, InodeRecord, Kind, Layout, MountState, ObjectRef,
-    Superblock, Usage, decode, encode,
+    EntryRecord, FilesetSettings, InodeRecord, Kind, Layout, MountState, ObjectRef, Superblock,
+    Usage, decode, encode,
 };
 use crate::recovery::{read_superblock, scan_prefix};
 use crate::snapshot::{CloneBytes, SnapshotRecord, SnapshotStage};
+use crate::writeset::UsageOfDisks;
 
 /// Records that are read at a time.
 const CHUNK: usize = 4096;
@@ -175,12 +176,12 @@ impl Partition {
         let mut rows = Rows { store, batch: Batch::default() };
         let elsewhere = self.clone_names(&cloning, &mut rows)?;
         self.shared.fail_points.reach("clone.named")?;
-        let (usage, objects) = self.clone_inodes(&cloning, elsewhere, &mut rows)?;
+        let (usage, disks) = self.clone_inodes(&cloning, elsewhere, &mut rows)?;
         rows.commit()?;
         self.shared.fail_points.reach("clone.copied")?;
         // Objects first: from the superblock on it is a fileset.
         self.shared.objects.sync_disks()?;
-        let batch = cloning.last_batch(usage, &objects)?;
+        let batch = cloning.last_batch(usage, &disks)?;
         store.commit(&batch)?;
         self.shared.fail_points.reach("clone.written")?;
         Ok(Written { usage, copied: cloning.copied.load(Ordering::Relaxed) })
@@ -206,14 +207,14 @@ impl Partition {
         Ok(elsewhere)
     }
 
-    /// Writes inodes, and makes the objects of files. Returns what they hold, and the objects by disk.
+    /// Writes inodes, and makes the objects of files. Returns what they hold, also by disk.
     fn clone_inodes(
         &self,
         cloning: &Cloning<'_>,
         elsewhere: u64,
         rows: &mut Rows<'_>,
-    ) -> Result<(Usage, HashMap<DiskId, u64>)> {
-        let (mut usage, mut objects) = (Usage::default(), HashMap::new());
+    ) -> Result<(Usage, UsageOfDisks)> {
+        let (mut usage, mut disks) = (Usage::default(), UsageOfDisks::default());
         let (mut from, to) = key::prefix_range(&[key::INODE]);
         loop {
             if let Some(why) = self.gate.closed() {
@@ -242,12 +243,13 @@ impl Partition {
                     usage.bytes = usage.bytes.wrapping_add(record.size);
                 }
                 if let Some(at) = record.layout.object() {
-                    *objects.entry(at.disk).or_default() += 1;
+                    let (size, stored) = (signed(record.size), signed(record.allocated_bytes));
+                    disks.entry(at.disk).or_default().add(1, size, stored);
                 }
                 rows.put(key::inode(cloning.ino(ino)?), encode(&record))?;
             }
             let Some((last, _)) = found.last().filter(|_| found.len() == CHUNK) else {
-                return Ok((usage, objects));
+                return Ok((usage, disks));
             };
             from.clone_from(last);
             from.push(0);
@@ -389,7 +391,7 @@ impl Partition {
 
 impl Cloning<'_> {
     /// What makes the store that of a fileset.
-    fn last_batch(&self, usage: Usage, objects: &HashMap<DiskId, u64>) -> Result<Batch> {
+    fn last_batch(&self, usage: Usage, disks: &UsageOfDisks) -> Result<Batch> {
         let of = self.of;
         let ino_limit = self.superblock.ino_limit.checked_add(of.first.0);
         let superblock = Superblock {
@@ -406,8 +408,8 @@ impl Cloning<'_> {
         let mut changes = BTreeMap::new();
         let mut put = |key: Vec<u8>, value: Vec<u8>| changes.insert(key, Some(value));
         put(key::USAGE.to_vec(), encode(&usage));
-        for (disk, objects) in objects {
-            put(key::disk_usage(*disk), encode(&DiskUsage { objects: *objects }));
+        for (disk, usage) in disks {
+            put(key::disk_usage(*disk), encode(usage));
         }
         put(key::SUPERBLOCK.to_vec(), encode(&superblock));
         put(key::TERM.to_vec(), Term { epoch: FIRST_EPOCH, batch: 0 }.to_bytes());

@@ -90,8 +90,8 @@ impl Partition {
         let (copies, nameless) = self.copy_written()?;
         let disks = {
             let writes = self.writes.lock();
-            let used = writes.all_objects().into_iter().filter(|(_, objects)| *objects > 0);
-            let mut disks: Vec<_> = used.map(|(disk, _)| disk).collect();
+            let used = writes.usage_of_disks().iter().filter(|(_, usage)| usage.objects > 0);
+            let mut disks: Vec<_> = used.map(|(disk, _)| *disk).collect();
             disks.extend(copies.iter().map(|(_, copy)| copy.at.disk));
             disks.sort_unstable();
             disks.dedup();

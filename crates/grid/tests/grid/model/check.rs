@@ -320,6 +320,7 @@ impl World {
                 | Reason::Preempted { .. }
                 | Reason::Requeued { .. }
                 | Reason::Preempts { .. }
+                | Reason::Warning { .. }
                 | Reason::Slurm(_) => false,
                 // The model neither preempts, nor reserves in advance, nor has job groups.
                 Reason::Awaits { .. }

@@ -245,6 +245,7 @@ impl World {
             Effect::Refuse { host, reason } => panic!("{host} is refused: {reason}"),
             Effect::Disconnect { host } => self.agent(host).connected = false,
             Effect::Signal { .. }
+            | Effect::Warn { .. }
             | Effect::Accepted { .. }
             | Effect::Obeyed { .. }
             | Effect::Rejected(_)

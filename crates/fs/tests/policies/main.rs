@@ -1,5 +1,7 @@
 //! Policies: what rules choose, and moving it, wherever the power is cut.
 
+mod placement;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::collections::BTreeMap;
@@ -14,7 +16,7 @@ use forebay_fs::tasks::TaskState;
 use forebay_fs::{FsError, NewDisk, Parts, Result};
 use support::{Nobody, READ, Rig, Shorthand as _, User, fsck_of};
 
-const SECOND: &str = "disk-two";
+pub(crate) const SECOND: &str = "disk-two";
 
 fn policy(filter: &str) -> Policy {
     let rule = format!("[[migrate]]\nname = 'rule'\nfrom = 'default'\nto = 'archive'\n{filter}");
@@ -22,13 +24,13 @@ fn policy(filter: &str) -> Policy {
 }
 
 /// A file system with a disk in each of two pools.
-struct Pools {
-    rig: Rig,
-    archive: MemoryDisk,
+pub(crate) struct Pools {
+    pub(crate) rig: Rig,
+    pub(crate) archive: MemoryDisk,
 }
 
 impl Pools {
-    fn of_capacity(bytes: u64) -> Pools {
+    pub(crate) fn of_capacity(bytes: u64) -> Pools {
         let rig = Rig::of_capacity(bytes);
         let archive = MemoryDisk::new(1 << 40, Arc::clone(&rig.clock) as Arc<_>);
         let pools = Pools { rig, archive };
@@ -44,7 +46,7 @@ impl Pools {
         pools
     }
 
-    fn parts(&self, points: &FailPoints) -> Parts {
+    pub(crate) fn parts(&self, points: &FailPoints) -> Parts {
         let store = self.rig.store.reopen_with_fail_points(points.clone());
         let support::TestDisk::Memory(first) = &self.rig.disk else { panic!("it is in memory") };
         let first = Arc::new(first.reopen_with_fail_points(points.clone()));
@@ -54,11 +56,11 @@ impl Pools {
         parts
     }
 
-    fn open(&self, points: &FailPoints) -> Result<User> {
+    pub(crate) fn open(&self, points: &FailPoints) -> Result<User> {
         self.rig.try_open_parts(self.parts(points))
     }
 
-    fn crash(&self, fs: User, machine: Option<u64>) {
+    pub(crate) fn crash(&self, fs: User, machine: Option<u64>) {
         drop(fs);
         let support::TestDisk::Memory(first) = &self.rig.disk else { panic!("it is in memory") };
         for disk in [first, &self.archive] {
@@ -66,7 +68,7 @@ impl Pools {
         }
     }
 
-    fn close(&self, fs: User) {
+    pub(crate) fn close(&self, fs: User) {
         fs.close().unwrap();
         drop(fs);
         let second: Arc<dyn Disk> = Arc::new(self.archive.clone());
@@ -76,7 +78,7 @@ impl Pools {
         assert_eq!(report.outcome(), Outcome::Clean, "{:#?}", report.findings);
     }
 
-    fn archived(&self) -> usize {
+    pub(crate) fn archived(&self) -> usize {
         let mut count = 0;
         let mut visit = |_| {
             count += 1;

@@ -1,155 +1,29 @@
 //! Archives: files that were moved to an object store read as before, whatever happens meanwhile and wherever the power is cut;
 //! and nothing that a store does wrong is served, or loses what was acknowledged.
 
+mod cold;
+mod counts;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_base::seed::Dice;
 use forebay_base::{FailPoints, Ino, Timestamp};
-use forebay_disk::Disk;
-use forebay_disk::archive::ArchiveDisk;
-use forebay_disk::archive::memory::{Lie, MemoryBucket};
-use forebay_disk::directory::Label;
-use forebay_fs::fsck::{Archives, NamedDisk, Outcome, Repair};
+
+use forebay_disk::archive::memory::Lie;
+
+use cold::{Cold, archive, new_disk, with_archived_file};
+use forebay_fs::fsck::{Outcome, Repair};
 use forebay_fs::policy::Policy;
-use forebay_fs::{
-    FsError, Migrated, NewDisk, Parts, Result, SetAttributes, SetMode, SetTime, SetXattr,
-};
-use support::{Nobody, READ, READ_WRITE, Rig, Shorthand as _, TRUNCATE, User, fsck_with};
-
-const COLD: &str = "cold";
-
-fn label() -> Label {
-    Label { file_system: "file-system-one".to_owned(), disk: COLD.to_owned() }
-}
-
-/// A file system on one disk, with an archive.
-struct Cold {
-    rig: Rig,
-    bucket: MemoryBucket,
-}
-
-impl Cold {
-    fn new() -> Cold {
-        Cold::of_capacity(1 << 40)
-    }
-
-    fn of_capacity(bytes: u64) -> Cold {
-        Cold::beside(Rig::of_capacity(bytes))
-    }
-
-    fn beside(rig: Rig) -> Cold {
-        let cold = Cold { rig, bucket: MemoryBucket::default() };
-        cold.rig.settings_mut(|settings| settings.away_timeout = std::time::Duration::ZERO);
-        ArchiveDisk::format(&cold.bucket, &label(), "bucket").unwrap();
-        let fs = cold.rig.open_parts(cold.rig.parts());
-        fs.add_disk(&new_disk("archive"), cold.archive(&FailPoints::none())).unwrap();
-        fs.close().unwrap();
-        cold
-    }
-
-    fn archive(&self, points: &FailPoints) -> Arc<dyn Disk> {
-        let bucket = Box::new(self.bucket.with_fail_points(points.clone()));
-        Arc::new(ArchiveDisk::open(bucket, label(), "bucket"))
-    }
-
-    fn parts(&self, points: &FailPoints) -> Parts {
-        let store = self.rig.store.reopen_with_fail_points(points.clone());
-        let first: Arc<dyn Disk> = match &self.rig.disk {
-            support::TestDisk::Memory(first) => {
-                Arc::new(first.reopen_with_fail_points(points.clone()))
-            }
-            support::TestDisk::Directory(..) | support::TestDisk::Striped(_) => {
-                self.rig.disk.as_disk()
-            }
-        };
-        let mut parts = self.rig.parts_with(Arc::new(store), first, points.clone());
-        parts.disks.push((COLD.to_owned(), self.archive(points)));
-        parts
-    }
-
-    fn open(&self) -> User {
-        self.try_open(&FailPoints::none()).unwrap()
-    }
-
-    fn try_open(&self, points: &FailPoints) -> Result<User> {
-        self.rig.try_open_parts(self.parts(points))
-    }
-
-    fn crash(&self, fs: User, machine: Option<u64>) {
-        drop(fs);
-        let support::TestDisk::Memory(first) = &self.rig.disk else { panic!("it is in memory") };
-        machine.map_or_else(|| first.crash_process(), |seed| first.crash_machine(seed));
-    }
-
-    fn fsck(&self, repair: Repair) -> forebay_fs::fsck::Report {
-        let none = FailPoints::none();
-        let disks: Vec<NamedDisk> = vec![
-            ("disk-one".to_owned(), self.rig.disk.as_disk()),
-            (COLD.to_owned(), self.archive(&none)),
-        ];
-        fsck_with(&self.rig.stores(), &disks, (repair, false), Archives::Checked)
-    }
-
-    fn assert_clean(&self) {
-        let report = self.fsck(Repair::Never);
-        assert_eq!(report.outcome(), Outcome::Clean, "{:#?}", report.findings);
-    }
-
-    fn close(&self, fs: User) {
-        fs.close().unwrap();
-        drop(fs);
-        self.assert_clean();
-    }
-
-    fn objects(&self) -> Vec<String> {
-        let names = self.bucket.names().into_iter().map(|(name, _)| name);
-        names.filter(|name| name.starts_with("objects/")).collect()
-    }
-}
-
-fn new_disk(pool: &str) -> NewDisk {
-    NewDisk {
-        uuid: COLD.to_owned(),
-        location: "bucket".to_owned(),
-        pool: pool.to_owned(),
-        group: String::new(),
-    }
-}
+use forebay_fs::{FsError, Migrated, NewDisk, SetAttributes, SetMode, SetTime, SetXattr};
+use support::files::{bytes_up_to, refused};
+use support::{Nobody, READ, READ_WRITE, Rig, Shorthand as _, TRUNCATE, User};
 
 fn bytes_of(number: u64) -> Vec<u8> {
-    let mut dice = Dice::of(number);
-    let most = [10, 5000, 3_000_000][dice.index(3)];
-    let length = 1 + dice.index(most);
-    (0..length)
-        .map(|at| if at / 8192 % 3 == 1 { 0 } else { (at as u64 * 7 + number) as u8 })
-        .collect()
-}
-
-fn archive(fs: &User, ino: Ino) {
-    let outcome = fs.migrate_files("archive", &[ino]).unwrap();
-    assert!(matches!(outcome[..], [Migrated::Moved { .. }]), "{outcome:?}");
-    assert!(fs.place_of(ino).unwrap().is_archived);
-}
-
-/// With a file of the content "content", which lies in the archive.
-fn with_archived_file() -> (Cold, User, Ino) {
-    let cold = Cold::new();
-    let fs = cold.open();
-    let ino = fs.make_file(Ino::ROOT, "file");
-    fs.write_file(ino, 0, b"content");
-    archive(&fs, ino);
-    (cold, fs, ino)
-}
-
-fn refused<T: std::fmt::Debug>(outcome: Result<T>) -> String {
-    match outcome {
-        Err(FsError::Refused(why)) => why,
-        other => panic!("not refused: {other:?}"),
-    }
+    bytes_up_to(3_000_000, number)
 }
 
 #[test]

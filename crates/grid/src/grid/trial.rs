@@ -1,0 +1,79 @@
+//! What would become of a job if it was submitted now, without submitting it.
+
+use crate::event::Refusal;
+use crate::grid::Grid;
+use crate::ready::Shape;
+use crate::reserve::Fit;
+use crate::spec::JobSpec;
+use crate::vocabulary::{HostId, HostName, Moment, QueueId, QueueName, UserName};
+
+/// What would become of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trial {
+    /// Its queue.
+    pub queue: QueueName,
+    /// The host on which it would start, as far as that is known.
+    pub host: Option<HostName>,
+    /// When, at the latest, if no job that goes before it comes; none if nobody can say.
+    pub start: Option<Moment>,
+}
+
+impl Grid {
+    /// When and where a job of a user would start, as jobs and time limits are now. Changes nothing.
+    ///
+    /// # Errors
+    /// If the job would be refused.
+    pub fn try_out(&self, user: &UserName, mut spec: JobSpec) -> Result<Trial, Refusal> {
+        let condition = self.admit(user, &mut spec)?;
+        let queue = spec.queue.clone().expect("a job that is admitted has a queue");
+        let id = QueueId(self.ledger.queues.find(&queue).expect("a queue of the settings"));
+        let unknown = Trial { queue: queue.clone(), host: None, start: None };
+        let waits = condition.is_some_and(|condition| {
+            crate::index::verdict(&self.ledger, &condition) != crate::depend::Verdict::Met
+        });
+        if spec.held || waits || self.is_held_up(id, user, &spec) {
+            return Ok(unknown);
+        }
+        let Some((start, host)) = self.first_fit(id, &Shape::of(&spec, Vec::new())) else {
+            return Ok(unknown);
+        };
+        let start = start.max(spec.begin.unwrap_or_default());
+        Ok(Trial { queue, host: Some(self.host_name(host)), start: Some(start) })
+    }
+
+    /// Whether something else than room on hosts keeps a job from starting.
+    fn is_held_up(&self, queue: QueueId, user: &UserName, spec: &JobSpec) -> bool {
+        let known = self.ledger.users.find(user).map(crate::vocabulary::UserId);
+        let slots = u64::from(spec.slots());
+        let over = |user| {
+            let limits = self.slot_limits(queue, user).into_iter().flatten();
+            limits.into_iter().any(|(_, used, most)| used + slots > u64::from(most))
+        };
+        self.queue_obstacle(queue).is_some()
+            || self.reservation_obstacle(spec.reservation.as_ref(), user).is_some()
+            || known.is_some_and(|user| {
+                over(user) || self.full_group(user, spec.group.as_ref()).is_some()
+            })
+            || self.grid_short(&Shape::of(spec, Vec::new())).is_some()
+    }
+
+    /// The host that has room for a job first, as far as time limits say it, and when.
+    fn first_fit(&self, queue: QueueId, shape: &Shape) -> Option<(Moment, HostId)> {
+        let hosts = (0..self.index.hosts.len() as u32).map(HostId);
+        let mut all: Vec<(Moment, std::cmp::Reverse<u32>, HostId)> = Vec::new();
+        for host in hosts.filter(|host| self.is_listed(*host)) {
+            let Ok(preference) = self.listed(queue, shape, host) else { continue };
+            let is_free = self.obstacle_now(queue, shape, host).is_none()
+                && self.kept_from(queue, shape, host).is_none();
+            let at = match is_free {
+                true => Some(self.now),
+                false => match self.fit_on(queue, shape, host) {
+                    Some(Fit::By(at, _)) => Some(at),
+                    Some(Fit::Now | Fit::Unknown { .. }) | None => None,
+                },
+            };
+            all.extend(at.map(|at| (at, std::cmp::Reverse(preference), host)));
+        }
+        all.into_iter().min().map(|(at, _, host)| (at, host))
+    }
+}

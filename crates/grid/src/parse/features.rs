@@ -1,0 +1,217 @@
+//! Which features a host must have: `ssd`, `avx512 && !slow`, `(a100 || h100) && ssd`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::{ParseError, Scanner};
+use crate::vocabulary::{FeatureName, as_text};
+
+/// The most bytes of a requirement.
+pub const FEATURES_BYTES_MAX: usize = 1024;
+
+/// How deep its parts may lie in each other.
+const DEPTH_MAX: u32 = 32;
+
+const EXPECTED: &str = "expected the name of a feature, \"!\" or \"(\", such as ssd && !slow";
+
+/// What must hold of the features of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Features {
+    /// It has this one.
+    Has(FeatureName),
+    /// This does not hold.
+    Not(Box<Features>),
+    /// All of these hold.
+    All(Vec<Features>),
+    /// One of these holds.
+    Any(Vec<Features>),
+}
+
+impl Features {
+    /// Whether it holds of a host with these features.
+    #[must_use]
+    pub fn holds(&self, of: &[FeatureName]) -> bool {
+        match self {
+            Features::Has(name) => of.contains(name),
+            Features::Not(part) => !part.holds(of),
+            Features::All(parts) => parts.iter().all(|part| part.holds(of)),
+            Features::Any(parts) => parts.iter().any(|part| part.holds(of)),
+        }
+    }
+
+    /// Does something with every name in it.
+    pub fn each<'a>(&'a self, act: &mut impl FnMut(&'a FeatureName)) {
+        match self {
+            Features::Has(name) => act(name),
+            Features::Not(part) => part.each(act),
+            Features::All(parts) | Features::Any(parts) => {
+                parts.iter().for_each(|part| part.each(act));
+            }
+        }
+    }
+
+    /// As `--constraint` of Slurm has it; none if something must not be there, which Slurm cannot say.
+    #[must_use]
+    pub fn in_slurm(&self) -> Option<String> {
+        let joined = |parts: &[Features], sign: &str| {
+            let parts = parts.iter().map(|part| match part {
+                Features::Has(_) | Features::Not(_) => part.in_slurm(),
+                Features::All(_) | Features::Any(_) => {
+                    part.in_slurm().map(|inner| format!("({inner})"))
+                }
+            });
+            Some(parts.collect::<Option<Vec<_>>>()?.join(sign))
+        };
+        match self {
+            Features::Has(name) => Some(name.to_string()),
+            Features::Not(_) => None,
+            Features::All(parts) => joined(parts, "&"),
+            Features::Any(parts) => joined(parts, "|"),
+        }
+    }
+
+    /// Both; one alone if there is no other.
+    #[must_use]
+    pub fn and(self, other: Option<Features>) -> Features {
+        match other {
+            Some(other) => joined(vec![self, other], Features::All),
+            None => self,
+        }
+    }
+}
+
+/// Several parts as one; those that are of the same kind are taken in.
+fn joined(parts: Vec<Features>, kind: fn(Vec<Features>) -> Features) -> Features {
+    let is_all = matches!(kind(Vec::new()), Features::All(_));
+    let mut flat = Vec::new();
+    for part in parts {
+        match part {
+            Features::All(inner) if is_all => flat.extend(inner),
+            Features::Any(inner) if !is_all => flat.extend(inner),
+            part => flat.push(part),
+        }
+    }
+    if flat.len() == 1 { flat.remove(0) } else { kind(flat) }
+}
+
+fn any(scanner: &mut Scanner<'_>, depth: u32) -> Result<Features, ParseError> {
+    let mut parts = vec![all(scanner, depth)?];
+    loop {
+        scanner.skip_blanks();
+        if !scanner.take("||") && !scanner.take("|") {
+            return Ok(joined(parts, Features::Any));
+        }
+        parts.push(all(scanner, depth)?);
+    }
+}
+
+fn all(scanner: &mut Scanner<'_>, depth: u32) -> Result<Features, ParseError> {
+    let mut parts = vec![one(scanner, depth)?];
+    loop {
+        scanner.skip_blanks();
+        if !scanner.take("&&") && !scanner.take("&") {
+            return Ok(joined(parts, Features::All));
+        }
+        parts.push(one(scanner, depth)?);
+    }
+}
+
+fn one(scanner: &mut Scanner<'_>, depth: u32) -> Result<Features, ParseError> {
+    scanner.skip_blanks();
+    if depth >= DEPTH_MAX {
+        return Err(scanner.refuse(format!("at most {DEPTH_MAX} levels lie in each other")));
+    }
+    if scanner.take("!") {
+        return Ok(match one(scanner, depth + 1)? {
+            Features::Not(inner) => *inner,
+            part => Features::Not(Box::new(part)),
+        });
+    }
+    if scanner.take("(") {
+        let inner = any(scanner, depth + 1)?;
+        scanner.skip_blanks();
+        scanner.expect(")")?;
+        return Ok(inner);
+    }
+    let start = scanner.at();
+    let word = scanner.run(|c| c.is_ascii_alphanumeric() || "_.-@$".contains(c));
+    if word.is_empty() {
+        return Err(scanner.refuse(EXPECTED));
+    }
+    let name = word.parse().map_err(|fault: String| scanner.refuse_at(start, fault));
+    Ok(Features::Has(name?))
+}
+
+impl FromStr for Features {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Features, ParseError> {
+        let mut scanner = Scanner::new("features", text);
+        if text.len() > FEATURES_BYTES_MAX {
+            return Err(scanner.refuse(format!("it has at most {FEATURES_BYTES_MAX} bytes")));
+        }
+        let read = any(&mut scanner, 0)?;
+        scanner.finish("\"&&\", \"||\" or the end")?;
+        Ok(read)
+    }
+}
+
+impl fmt::Display for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let within = |f: &mut fmt::Formatter<'_>, part: &Features| match part {
+            Features::Has(_) | Features::Not(_) => write!(f, "{part}"),
+            Features::All(_) | Features::Any(_) => write!(f, "({part})"),
+        };
+        let (parts, sign) = match self {
+            Features::Has(name) => return write!(f, "{name}"),
+            Features::Not(part) => {
+                f.write_str("!")?;
+                return within(f, part);
+            }
+            Features::All(parts) => (parts, " && "),
+            Features::Any(parts) => (parts, " || "),
+        };
+        for (place, part) in parts.iter().enumerate() {
+            f.write_str(if place > 0 { sign } else { "" })?;
+            within(f, part)?;
+        }
+        Ok(())
+    }
+}
+
+as_text!(Features);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_requirement_reads_back_as_it_is_written_and_holds_of_hosts() {
+        let of = |names: &[&str]| -> Vec<FeatureName> {
+            names.iter().map(|name| name.parse().unwrap()).collect()
+        };
+        for (text, written, slurm) in [
+            ("ssd", "ssd", Some("ssd")),
+            ("ssd&avx512", "ssd && avx512", Some("ssd&avx512")),
+            ("a|b && c", "a || (b && c)", Some("a|(b&c)")),
+            ("(a || b) && !c", "(a || b) && !c", None),
+            ("!(a&&b)", "!(a && b)", None),
+            ("!!a", "a", Some("a")),
+            ("((a))&&(b&&c)", "a && b && c", Some("a&b&c")),
+        ] {
+            let read: Features = text.parse().unwrap();
+            assert_eq!(read.to_string(), written, "{text}");
+            assert_eq!(written.parse(), Ok(read.clone()));
+            assert_eq!(read.in_slurm().as_deref(), slurm, "{text}");
+        }
+        let needed: Features = "(a || b) && !c".parse().unwrap();
+        assert!(needed.holds(&of(&["b"])) && needed.holds(&of(&["a", "d"])));
+        assert!(!needed.holds(&of(&["a", "c"])) && !needed.holds(&of(&[])));
+        let deep = format!("{}a{}", "(".repeat(40), ")".repeat(40));
+        for bad in ["", "a &&", "(a", "a b", "a*2", "&a", "!", &deep, &"a".repeat(2000)] {
+            assert!(bad.parse::<Features>().is_err(), "{bad}");
+        }
+    }
+}

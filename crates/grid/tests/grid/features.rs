@@ -1,0 +1,78 @@
+//! Features of hosts, by which jobs choose them.
+
+use crate::support::{Rig, refusal, spec};
+use forebay_grid::Event;
+use forebay_grid::grid::{Explanation, HostObstacle};
+use forebay_grid::modify::{Changes, Set};
+use forebay_grid::spec::JobSpec;
+use forebay_grid::vocabulary::TaskId;
+
+const HOSTS: &str = "[[host]]\nname = \"a\"\nfeatures = [\"ssd\"]\n[[host]]\nname = \"b\"\n\
+                     features = [\"ssd\", \"avx512\"]\n[[host]]\nname = \"c\"\n";
+
+fn needs(features: &str) -> JobSpec {
+    JobSpec { features: Some(features.parse().unwrap()), ..spec() }
+}
+
+#[test]
+fn a_job_runs_only_where_the_features_that_it_needs_are() {
+    let mut rig = Rig::new(HOSTS, &[("a", 1), ("b", 1), ("c", 1), ("d", 1)]);
+    let on = |rig: &mut Rig, features: &str| {
+        let job = rig.submit(needs(features));
+        rig.host_of(job)
+    };
+    assert_eq!(on(&mut rig, "ssd && avx512").as_deref(), Some("b"));
+    assert_eq!(on(&mut rig, "ssd").as_deref(), Some("a"));
+    // One of which the settings say nothing has none.
+    let mut without = [on(&mut rig, "!ssd"), on(&mut rig, "!ssd")];
+    without.sort();
+    assert_eq!(without.map(Option::unwrap), ["c", "d"]);
+    let waits = rig.submit(needs("ssd || avx512"));
+    let Some(Explanation::Waits { hosts, .. }) = rig.grid.explain(TaskId::only(waits)) else {
+        panic!("it waits")
+    };
+    let obstacles: Vec<_> = hosts.iter().map(|host| host.obstacle.unwrap()).collect();
+    let (full, none) = (HostObstacle::Slots { free: 0 }, HostObstacle::NoFeature);
+    assert_eq!(obstacles, [full, full, none, none]);
+    assert!(none.lasts() && none.to_string().contains("features"));
+    rig.restart();
+}
+
+#[test]
+fn features_that_no_host_has_are_refused_with_those_that_there_are() {
+    let mut rig = Rig::new(HOSTS, &[("a", 1), ("b", 1), ("c", 1)]);
+    let refused = refusal(&rig.submit_as("u", needs("sdd")));
+    assert_eq!(refused, "no host has the feature sdd: choose from avx512, ssd");
+    let refused = refusal(&rig.submit_as("u", needs("avx512 && !ssd")));
+    assert_eq!(refused, "no host of this grid has the features avx512 && !ssd");
+    let mut rig = Rig::new("", &[("a", 1)]);
+    assert!(refusal(&rig.submit_as("u", needs("ssd"))).contains("[[host]] features"));
+}
+
+#[test]
+fn features_change_with_the_settings_and_with_the_job() {
+    let mut rig = Rig::new(HOSTS, &[("b", 1), ("c", 1)]);
+    let first = rig.submit(needs("avx512"));
+    let job = rig.submit(needs("avx512"));
+    assert_eq!((rig.host_of(first).as_deref(), rig.host_of(job)), (Some("b"), None));
+    rig.configure(&format!("{HOSTS}features = [\"avx512\"]\n"));
+    assert_eq!(rig.host_of(job).as_deref(), Some("c"));
+    let other = rig.submit(needs("ssd"));
+    assert_eq!(rig.host_of(other), None);
+    rig.exit(TaskId::only(job), 0);
+    assert_eq!(rig.host_of(other), None);
+    let changes = Changes { features: Some(Set::Nothing), ..Changes::default() };
+    let by = "u".parse().unwrap();
+    rig.send(Event::Modify { by, job: other, changes: Box::new(changes) });
+    assert_eq!(rig.host_of(other).as_deref(), Some("c"));
+}
+
+#[test]
+fn slurm_is_asked_for_features_unless_one_must_not_be_there() {
+    let slurm = "[[host]]\nname = \"s\"\nengine = \"slurm\"\nfeatures = [\"ssd\"]\n[[host]]\n\
+                 name = \"a\"\nfeatures = [\"avx512\"]\n";
+    let mut rig = Rig::new(slurm, &[("s", 4), ("a", 1)]);
+    let job = rig.submit(needs("ssd"));
+    assert_eq!(rig.host_of(job).as_deref(), Some("s"));
+    assert!(refusal(&rig.submit_as("u", needs("ssd && !avx512"))).contains("has the features"));
+}

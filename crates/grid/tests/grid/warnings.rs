@@ -1,0 +1,147 @@
+//! Signals that jobs get before they are ended for their time limit or their deadline.
+
+use crate::support::{Rig, launched, refusal, spec};
+use forebay_grid::event::{Memory, RunReport, RunStatus, Verb};
+use forebay_grid::grid::{Explanation, Reason};
+use forebay_grid::modify::{Changes, Set};
+use forebay_grid::parse::period::Period;
+use forebay_grid::spec::JobSpec;
+use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId};
+use forebay_grid::{Effect, Event};
+
+/// Hosts of these tests say nothing for long.
+const PATIENT: &str = "[general]\nlease = \"10 d\"\nhost_timeout = \"20 d\"\n";
+
+fn warned_at(limit: u64, warning: &str) -> JobSpec {
+    JobSpec {
+        time_limit: Some(Period::seconds(limit)),
+        warning: Some(warning.parse().unwrap()),
+        ..spec()
+    }
+}
+
+fn warned(effects: &[Effect]) -> Vec<TaskId> {
+    let of = |effect: &Effect| match effect {
+        Effect::Warn { task, .. } => Some(*task),
+        _ => None,
+    };
+    effects.iter().filter_map(of).collect()
+}
+
+impl Rig {
+    fn running(&mut self, spec: JobSpec) -> TaskId {
+        let task = TaskId::only(self.submit(spec));
+        self.start(task);
+        task
+    }
+
+    fn warning_of(&self, task: TaskId) -> Reason {
+        let Some(Explanation::Placed(placement)) = self.grid.explain(task) else {
+            panic!("it runs")
+        };
+        let mut reasons = placement.reasons.into_iter();
+        reasons.find(|reason| matches!(reason, Reason::Warning { .. })).expect("it has a warning")
+    }
+
+    fn changed(&mut self, job: JobId, changes: Changes) -> Vec<Effect> {
+        let by = "u".parse().unwrap();
+        self.send(Event::Modify { by, job, changes: Box::new(changes) })
+    }
+
+    fn back(&mut self, host: &str, task: TaskId) {
+        let report = RunReport { task, attempt: Attempt(1), status: RunStatus::Running };
+        self.join(host, 4, Memory::Kept, vec![report]);
+    }
+}
+
+#[test]
+fn a_job_is_warned_once_so_long_before_its_time_limit() {
+    let mut rig = Rig::new(PATIENT, &[("a", 4)]);
+    let task = rig.running(warned_at(300, "USR1@1 min"));
+    let due = Moment(rig.now + 240_000);
+    assert!(rig.grid.next_wake() <= due);
+    let said = rig.warning_of(task).to_string();
+    assert!(said.contains("1970-01-01T00:04:01Z") && said.contains("USR1@1 min"), "{said}");
+    assert!(warned(&rig.pass(239_999)).is_empty());
+    let effects = rig.pass(1);
+    assert_eq!(warned(&effects), [task]);
+    assert!(rig.warning_of(task).to_string().starts_with("it was warned"));
+    assert!(warned(&rig.pass(1000)).is_empty(), "once");
+    // The limit holds as before.
+    let effects = rig.pass(59_000);
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Kill { .. })), "{effects:?}");
+}
+
+#[test]
+fn a_warning_that_is_due_at_once_comes_when_the_job_starts_and_one_without_an_end_never() {
+    let mut rig = Rig::new(PATIENT, &[("a", 4)]);
+    let short = rig.running(warned_at(30, "USR1@1 min"));
+    assert_eq!(warned(&rig.pass(0)), [short]);
+    let warning = Some("USR1".parse().unwrap());
+    let endless = rig.running(JobSpec { warning, ..spec() });
+    assert!(warned(&rig.pass(86_400_000)).is_empty());
+    assert!(rig.warning_of(endless).to_string().contains("neither a time limit nor a deadline"));
+    // A deadline is an end as well, and the earlier one counts.
+    let deadline = Some(Moment(rig.now + 100_000));
+    let until = rig.running(JobSpec { deadline, ..warned_at(3600, "TERM@10 s") });
+    assert!(warned(&rig.pass(89_999)).is_empty());
+    assert_eq!(warned(&rig.pass(1)), [until]);
+}
+
+#[test]
+fn time_in_which_a_job_is_suspended_moves_its_warning() {
+    let mut rig = Rig::new(PATIENT, &[("a", 4)]);
+    let task = rig.running(warned_at(300, "USR1@1 min"));
+    rig.pass(100_000);
+    rig.command("u", task.job, Verb::Hold);
+    assert!(warned(&rig.pass(500_000)).is_empty());
+    assert!(matches!(rig.warning_of(task), Reason::Warning { at: None, sent: false, .. }));
+    rig.command("u", task.job, Verb::Release);
+    assert!(warned(&rig.pass(139_999)).is_empty());
+    assert_eq!(warned(&rig.pass(1)), [task]);
+}
+
+#[test]
+fn another_limit_is_warned_of_anew_and_a_controller_that_starts_again_does_not_repeat_a_warning() {
+    let mut rig = Rig::new(PATIENT, &[("a", 4)]);
+    let task = rig.running(warned_at(300, "USR1@1 min"));
+    assert_eq!(warned(&rig.pass(240_000)), [task]);
+    rig.restart();
+    rig.back("a", task);
+    assert!(warned(&rig.pass(1)).is_empty(), "it knows that it has warned");
+    // A change of something else is no reason to warn again, a longer limit is one.
+    rig.changed(task.job, Changes { project: Some("x".to_owned()), ..Changes::default() });
+    assert!(warned(&rig.pass(1)).is_empty());
+    let longer = Some(Set::To(Period::seconds(600)));
+    rig.changed(task.job, Changes { time_limit: longer, ..Changes::default() });
+    assert!(warned(&rig.pass(299_000)).is_empty());
+    assert_eq!(warned(&rig.pass(1000)), [task]);
+    rig.restart();
+}
+
+#[test]
+fn a_host_that_cannot_be_reached_is_told_of_a_warning_when_it_is_back() {
+    let mut rig = Rig::new("[general]\nlease = \"10 min\"\nhost_timeout = \"20 min\"", &[("a", 4)]);
+    let task = rig.running(warned_at(300, "USR1@1 min"));
+    let host: HostName = "a".parse().unwrap();
+    rig.pass(230_000);
+    rig.send(Event::HostLost { host });
+    assert!(warned(&rig.pass(20_000)).is_empty());
+    rig.back("a", task);
+    assert_eq!(warned(&rig.pass(1)), [task]);
+    assert!(warned(&rig.pass(1)).is_empty());
+}
+
+#[test]
+fn the_warning_of_a_job_that_runs_cannot_be_changed_that_of_one_that_waits_can() {
+    let mut rig = Rig::new("", &[("a", 1)]);
+    let task = rig.running(warned_at(300, "USR1@1 min"));
+    let waits = rig.submit(spec());
+    let changes =
+        Changes { warning: Some(Set::To("INT@5 s".parse().unwrap())), ..Changes::default() };
+    assert!(refusal(&rig.changed(task.job, changes.clone())).contains("its start only"));
+    rig.changed(waits, changes);
+    let warning = rig.grid.ledger().job(waits).unwrap().spec().warning;
+    assert_eq!(warning.unwrap().to_string(), "INT@5 s");
+    assert_eq!(launched(&rig.exit(task, 0)).len(), 1);
+}
