@@ -5,7 +5,7 @@ use std::time::Duration;
 use forebay_base::in_flight::{self, Asker, InFlight, WaitsFor};
 use forebay_base::{Ino, NodeId};
 use forebay_fs::Namespace;
-use forebay_node::members::visit::{WAITS_MAX, Wait};
+use forebay_node::members::visit::{Cause, WAITS_MAX, Wait};
 
 /// The requests of this process that arrived at least `min` ago, the oldest first, at most `most`. Paths are not looked for.
 pub fn of_this_node(fs: &Namespace, min: Duration, most: usize) -> Vec<Wait> {
@@ -25,34 +25,22 @@ pub fn with_paths(fs: &Namespace, min: Duration) -> Vec<Wait> {
 }
 
 fn wait(fs: &Namespace, request: &InFlight) -> Wait {
-    let (reason, waits_for) = match &request.waits_for {
-        None => ("is being carried out".to_owned(), None),
-        Some(WaitsFor::Node(node)) => (format!("an answer from {}", shown(*node)), Some(*node)),
-        Some(WaitsFor::Recall(node)) => (
-            format!("{}, which has to give back what it caches (recall)", shown(*node)),
-            Some(*node),
-        ),
-        Some(WaitsFor::Report(node, directory)) => {
-            let reason = format!(
-                "a report of {}, to which directory {directory} is delegated",
-                shown(*node)
-            );
-            (reason, Some(*node))
-        }
+    let cause = match &request.waits_for {
+        None => Cause::Work,
+        Some(WaitsFor::Node(node)) => Cause::Answer(*node),
+        Some(WaitsFor::Recall(node)) => Cause::Recall(*node),
+        Some(WaitsFor::Report(node, directory)) => Cause::Report(*node, *directory),
         Some(WaitsFor::Owner(fileset)) => {
             let names = fs.fileset_names();
             let name = names.iter().find(|(id, _)| id == fileset).map(|(_, name)| name.clone());
-            let name = name.unwrap_or_else(|| fileset.to_string());
-            (format!("an owner of fileset {name}"), None)
+            Cause::Owner(name.unwrap_or_else(|| fileset.to_string()))
         }
-        Some(WaitsFor::Lease) => {
-            ("the lease of this node: etcd does not answer in time".to_owned(), None)
-        }
-        Some(WaitsFor::Handover) => ("the handover of its fileset".to_owned(), None),
-        Some(WaitsFor::Lock) => ("a lock that another program holds".to_owned(), None),
-        Some(WaitsFor::Commit) => ("a commit of its fileset".to_owned(), None),
-        Some(WaitsFor::Space) => ("space on a disk".to_owned(), None),
-        Some(WaitsFor::Disk(disk)) => (disk.to_string(), None),
+        Some(WaitsFor::Lease) => Cause::Lease,
+        Some(WaitsFor::Handover) => Cause::Handover,
+        Some(WaitsFor::Lock) => Cause::Lock,
+        Some(WaitsFor::Commit) => Cause::Commit,
+        Some(WaitsFor::Space) => Cause::Space,
+        Some(WaitsFor::Disk(disk)) => Cause::Disk(disk.to_string()),
     };
     let (process, client) = match request.asker {
         Asker::Process(number) => (Some((number, command_of(number))), None),
@@ -65,12 +53,11 @@ fn wait(fs: &Namespace, request: &InFlight) -> Wait {
         path: None,
         process,
         client,
-        reason,
-        waits_for,
+        cause,
     }
 }
 
-/// How a reason names a node; who knows its name puts that in its place.
+/// What a node is called where nobody knows its name.
 pub fn shown(node: NodeId) -> String {
     format!("node {node}")
 }

@@ -4,6 +4,7 @@ mod background;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -14,11 +15,13 @@ use forebay_base::{Clock as _, Timestamp};
 use forebay_engine::cluster::Cluster;
 use forebay_engine::home::GridHome;
 use forebay_fs::census::AGES;
+use forebay_fs::record::DiskUse;
 use forebay_fs::stats::upper_edge;
+use forebay_fs::{DamagedFile, DiskStatus, FilesetStatus};
 use forebay_grid::vocabulary::Moment;
 use forebay_node::NodeHome;
 use forebay_node::authority::expiry_of;
-use forebay_node::members::visit::Wait;
+use forebay_node::members::visit::{self, FilesetProblem, NodeStatus, Wait};
 use forebay_web::watched::{
     Cause, ClusterHealth, Disk, Files, Fileset, Finding, Holding, Node, Space, Waiting, Watched,
 };
@@ -29,9 +32,10 @@ use self::background::Background;
 use crate::attribution::{self, Activity, By, Users};
 use crate::commands::cluster::{tools, view};
 use crate::commands::{self, waiters};
-use crate::control::{self, Answer, Ask, Status};
+use crate::control::{self, Answer, Ask, MountStatus, Status};
 use crate::home::Home;
 use crate::mounts;
+use crate::waits;
 
 /// How long requests wait that are counted as waiting.
 const WAITING_MIN_MS: u64 = 1000;
@@ -44,6 +48,8 @@ pub struct System {
     /// The node that this machine is, of the cluster of the file system or of the grid.
     node: Option<NodeHome>,
     users: Mutex<Users>,
+    /// Whether the file system was seen mounted.
+    was_mounted: AtomicBool,
     /// What was found last, and when.
     found: Mutex<Option<(Instant, Vec<Finding>)>>,
     space: Background<Space>,
@@ -75,6 +81,7 @@ impl System {
             home: home.map(|home| home.root().to_owned()),
             node: node.or_else(|| cluster_of(root)?.node_home().ok()),
             users: Mutex::default(),
+            was_mounted: AtomicBool::new(false),
             found: Mutex::default(),
             space: Background::new("space", SPACE_AGE),
             cluster: Background::new("cluster", CLUSTER_AGE),
@@ -149,7 +156,8 @@ fn of_waits(mut waits: Vec<Wait>) -> Vec<Waiting> {
             file: wait.path.unwrap_or_else(|| format!("inode {}", wait.ino)),
             age_ms: wait.age_ms,
             operation: wait.operation,
-            reason: wait.reason,
+            is_lock: wait.cause == visit::Cause::Lock,
+            reason: wait.cause.text(waits::shown),
         })
         .collect()
 }
@@ -161,15 +169,16 @@ fn ask_cluster(home: &NodeHome) -> Result<ClusterHealth> {
     let reports = view::ask_all(home, &file, &sight);
     let moment = |seconds: i64| Moment(u64::try_from(seconds).unwrap_or(0).saturating_mul(1000));
     let nodes = sight.nodes.iter().map(|(node, record)| {
-        let (away, expires) = match reports.get(node) {
-            None => (Some("does not run".to_owned()), record.expires),
+        let (away, problems, expires) = match reports.get(node) {
+            None => (Some("does not run".to_owned()), Vec::new(), record.expires),
             Some(Err(error)) => {
                 let why = crate::output::chain(error);
-                (Some(format!("has a lease and does not answer: {why}")), record.expires)
+                let away = format!("has a lease and does not answer: {why}");
+                (Some(away), Vec::new(), record.expires)
             }
-            Some(Ok(status)) => (None, status.certificate_expires),
+            Some(Ok(status)) => (None, problems(status), status.certificate_expires),
         };
-        Node { name: record.name.clone(), away, certificate_expires: moment(expires) }
+        Node { name: record.name.clone(), away, problems, certificate_expires: moment(expires) }
     });
     let authority = home.identity(&file).and_then(|own| expiry_of(&own.authority));
     Ok(ClusterHealth {
@@ -177,6 +186,18 @@ fn ask_cluster(home: &NodeHome) -> Result<ClusterHealth> {
         nodes: nodes.collect(),
         authority_expires: authority.ok().map(moment),
     })
+}
+
+/// Filesets that a node could not open or hand over when it tried last, with the reasons.
+fn problems(status: &NodeStatus) -> Vec<String> {
+    let names = status.files.as_ref().map(|files| &*files.filesets).unwrap_or_default();
+    let problem = |problem: &FilesetProblem| {
+        let name =
+            names.iter().find(|(id, _)| *id == problem.fileset).map(|(_, name)| name.clone());
+        let name = name.unwrap_or_else(|| problem.fileset.to_string());
+        format!("fileset {name}: {}", problem.reason)
+    };
+    status.problems.iter().map(problem).collect()
 }
 
 /// Has the daemon count what files hold.
@@ -212,44 +233,100 @@ fn of_status(files: &mut Files, status: Status) {
         files.mountpoint = Some(mount.mountpoint.display().to_string());
         files.commit_age_seconds = mount.commit_age_seconds;
         files.uncommitted = mount.uncommitted;
+        files.faults = faults(&mount);
         files.commit_error = mount.commit_error;
     }
-    files.disks = status
-        .disks
-        .into_iter()
-        // An archive has no size, and does not fill up.
+    // An archive has no size, and does not fill up.
+    let disks = status.disks.into_iter();
+    files.disks = disks
         .filter(|disk| !disk.kind.starts_with(forebay_disk::archive::KIND))
-        .map(|disk| Disk {
-            name: disk.location,
-            total_bytes: disk.total_bytes,
-            free_bytes: disk.available_bytes,
-            fault: disk.problem,
-        })
+        .map(disk)
         .collect();
-    files.filesets = status
-        .filesets
-        .into_iter()
-        .map(|fileset| Fileset {
-            name: fileset.name,
-            kind: format!("{:?}, {:?}", fileset.durability, fileset.placement).to_lowercase(),
-            bytes: fileset.bytes,
-            inodes: fileset.files,
-            fault: fileset.problem,
-        })
-        .collect();
+    files.filesets = status.filesets.into_iter().map(fileset).collect();
+}
+
+/// What is wrong besides disks and filesets.
+fn faults(mount: &MountStatus) -> Vec<(String, String)> {
+    let native = mount.native.iter().filter_map(|native| {
+        let name = &native.fileset;
+        let fault = native.fault.as_ref()?;
+        Some((
+            format!("native/{name}"),
+            format!("native fileset {name} cannot be reached: {fault}"),
+        ))
+    });
+    let all = mount
+        .schedules_fault
+        .iter()
+        .map(|fault| ("snapshots".to_owned(), format!("no snapshot is made by schedule: {fault}")));
+    let failed = mount.schedules.iter().filter_map(|schedule| {
+        let (name, error) = (&schedule.fileset, schedule.error.as_ref()?);
+        let text = format!("the latest snapshot of fileset {name} by schedule failed: {error}");
+        Some((format!("snapshots/{name}"), text))
+    });
+    let mut found: Vec<(String, String)> = native.chain(all).chain(failed).collect();
+    // A fileset may have several schedules.
+    found.dedup_by(|next, kept| next.0 == kept.0);
+    found
+}
+
+fn disk(disk: DiskStatus) -> Disk {
+    let is_absent = disk.kind == forebay_disk::absent::KIND
+        && !matches!(disk.used, DiskUse::Lost | DiskUse::Removed);
+    let fault = if disk.is_failing {
+        Some("it does not take what is written to it; programs read copies of its files, where there are some".to_owned())
+    } else {
+        disk.problem.or_else(|| is_absent.then(|| "it is not there".to_owned()))
+    };
+    // Only of directories of this machine.
+    let files = rustix::fs::statvfs(disk.location.as_str()).ok().filter(|_| disk.node.is_none());
+    let (total_inodes, free_inodes) = files.map_or((0, 0), |files| (files.f_files, files.f_ffree));
+    Disk {
+        total_inodes,
+        free_inodes,
+        name: disk.location,
+        total_bytes: disk.total_bytes,
+        free_bytes: disk.available_bytes,
+        errors: disk.errors,
+        last_error: disk.last_error,
+        fault,
+    }
+}
+
+fn fileset(fileset: FilesetStatus) -> Fileset {
+    let damaged = |file: DamagedFile| {
+        let path = file.path.unwrap_or_else(|| format!("inode {}", file.ino));
+        format!("{path}: {}", file.what)
+    };
+    Fileset {
+        name: fileset.name,
+        kind: format!("{:?}, {:?}", fileset.durability, fileset.placement).to_lowercase(),
+        bytes: fileset.bytes,
+        inodes: fileset.files,
+        waiting_for_copies: fileset.waiting_for_copies,
+        copies_fault: fileset.copies_problem,
+        damaged: fileset.damaged.into_iter().map(damaged).collect(),
+        fault: fileset.problem,
+    }
 }
 
 impl Watched for System {
-    fn files(&self) -> Option<Files> {
-        let home = self.home.as_ref()?;
-        mounts::all().iter().find(|mounted| mounted.home == *home)?;
-        match self.look(home) {
-            Ok(files) => Some(files),
-            Err(error) => {
-                tracing::debug!("the file system: {error:#}");
-                None
-            }
+    fn files(&self) -> Result<Option<Files>, String> {
+        let Some(home) = self.home.as_ref() else { return Ok(None) };
+        let place = home.display();
+        if !mounts::all().iter().any(|mounted| mounted.home == *home) {
+            // Somebody who unmounts it for good restarts the server, or mutes the alert meanwhile.
+            return match self.was_mounted.load(Ordering::Relaxed) {
+                true => Err(format!("{place} is not mounted any more: forebay mount")),
+                false => Ok(None),
+            };
         }
+        self.was_mounted.store(true, Ordering::Relaxed);
+        let fault = |error| {
+            let why = crate::output::chain(&error);
+            format!("{place} is mounted, and its daemon does not answer: {why}")
+        };
+        self.look(home).map(Some).map_err(fault)
     }
 
     fn space(&self) -> Option<Space> {

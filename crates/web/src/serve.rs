@@ -135,13 +135,14 @@ fn open(
     folder: &Path,
 ) -> Result<Arc<App>> {
     let grid = home.folder().parent().unwrap_or(home.folder()).display().to_string();
+    let history = folder.join("history");
     Ok(Arc::new(App {
         home: home.clone(),
         tokens: Mutex::new(Tokens::open(&folder.join("tokens.json"))?),
         sessions: Mutex::new(Sessions::default()),
         feed: Feed::start(home, settings.streams_max as usize)?,
-        history: History::open(&folder.join("history"), settings.history)?,
-        runs: Runs::default(),
+        history: History::open(&history, settings.history)?,
+        runs: Runs::open(&history.join("runs"), settings.history.runs_max)?,
         alerts: Alerts::open(&folder.join("alerts.json"), &settings.alerts, &grid)?,
         watched,
         clock: Arc::new(SystemClock),

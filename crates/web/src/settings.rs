@@ -55,6 +55,8 @@ pub struct History {
     pub coarse_age: Period,
     /// Hosts, queues and filesets with a file of their own; further ones have none.
     pub subjects_max: u32,
+    /// Runs of jobs of which it is kept what they used over time; further ones take the places of those that ended first.
+    pub runs_max: u32,
 }
 
 impl Default for History {
@@ -64,6 +66,7 @@ impl Default for History {
             fine_age: Period(3_600_000),
             coarse_age: Period(31 * 86_400_000),
             subjects_max: 64,
+            runs_max: 1000,
         }
     }
 }
@@ -127,7 +130,7 @@ impl Settings {
     }
 
     fn check(&self) -> Result<()> {
-        let History { interval, fine_age, coarse_age, subjects_max } = self.history;
+        let History { interval, fine_age, coarse_age, subjects_max, runs_max } = self.history;
         let within = |name: &str, period: Period, low: u64, high: u64| {
             ensure!(
                 (low..=high).contains(&period.as_ms()),
@@ -148,6 +151,7 @@ impl Settings {
             ("connections_max", self.connections_max, 1, 65_536),
             ("streams_max", self.streams_max, 1, 65_536),
             ("history.subjects_max", subjects_max, 0, 4096),
+            ("history.runs_max", runs_max, 0, 20_000),
         ];
         for (name, value, low, high) in counts {
             ensure!((low..=high).contains(&value), "{name} = {value}: choose from {low} to {high}");

@@ -6,8 +6,12 @@ use forebay_grid::vocabulary::Moment;
 
 /// The file system and the machine.
 pub trait Watched: Send + Sync {
-    /// How the file system is doing; none if there is none, or its daemon does not answer.
-    fn files(&self) -> Option<Files>;
+    /// How the file system is doing; none if there is none, or it is not mounted. An error says why a file system that is, or was, mounted
+    /// cannot be asked.
+    ///
+    /// # Errors
+    /// In words.
+    fn files(&self) -> Result<Option<Files>, String>;
 
     /// What the files hold, by fileset, user and age, as it was counted last. Counting takes long: it begins in the background when this is
     /// called and the latest count is old, and until it has ended for the first time there is none.
@@ -52,6 +56,8 @@ pub struct Files {
     pub disks: Vec<Disk>,
     /// Its filesets.
     pub filesets: Vec<Fileset>,
+    /// What else is wrong with it: codes of alerts with their texts.
+    pub faults: Vec<(String, String)>,
     /// Who caused what since the mount, by user and job.
     pub causes: Vec<Cause>,
 }
@@ -65,7 +71,15 @@ pub struct Disk {
     pub total_bytes: u64,
     /// What is free of it.
     pub free_bytes: u64,
-    /// What is wrong with it.
+    /// Files that its file system can hold; 0 if it makes room for them as needed, or is not on this machine.
+    pub total_inodes: u64,
+    /// How many more it can hold.
+    pub free_inodes: u64,
+    /// Errors since the mount.
+    pub errors: u64,
+    /// The latest of them.
+    pub last_error: Option<String>,
+    /// Why it cannot be used.
     pub fault: Option<String>,
 }
 
@@ -82,6 +96,8 @@ pub struct Waiting {
     pub made_by: String,
     /// What it waits for.
     pub reason: String,
+    /// Whether that is a lock of another program, which may be held for as long as it likes.
+    pub is_lock: bool,
 }
 
 /// How a cluster is.
@@ -102,6 +118,8 @@ pub struct Node {
     pub name: String,
     /// What it does not do, and why, if it is away: `does not run`.
     pub away: Option<String>,
+    /// What it could not do, and why: filesets that it could not open or hand over.
+    pub problems: Vec<String>,
     /// When its certificate expires.
     pub certificate_expires: Moment,
 }
@@ -117,6 +135,12 @@ pub struct Fileset {
     pub bytes: Option<u64>,
     /// Files and directories.
     pub inodes: Option<u64>,
+    /// Files that wait for copies.
+    pub waiting_for_copies: u64,
+    /// Why some files have fewer copies than they are to have.
+    pub copies_fault: Option<String>,
+    /// Files that were found to have lost something since the mount: some of them, with what.
+    pub damaged: Vec<String>,
     /// What is wrong with it.
     pub fault: Option<String>,
 }

@@ -2,7 +2,8 @@
 //!
 //! A fluid model of the grid: each job needs processor seconds, bytes of the storage and time for other things (latencies, its
 //! own pauses), one after the other in small portions. The jobs of a machine share its cores, those of a storage its rate,
-//! each as fairly as possible; a job that finds no slot on its node waits for one. So a job with `c` processor seconds, `b` bytes
+//! each as fairly as possible; a job that finds no slot on its node waits for one, and those behind it wait as well: first the queues of higher
+//! priority, then who was due earlier. A queue that has a limit passes nobody on while its slots are in use. So a job with `c` processor seconds, `b` bytes
 //! and `o` other seconds progresses at `1 / (c * y + b * x + o)` of itself per second, where `y` is the stretch of the machine's
 //! processors (1 if they suffice) and `x` the seconds per byte of its storage: the least values at which cores and storage are
 //! not used beyond what they have. Between two events (a job is due, starts or ends) both are constant.
@@ -62,6 +63,26 @@ pub struct Job {
     pub due_seconds: f64,
     /// What it needs.
     pub demand: Demand,
+    /// Its queue: a place in the list of queues.
+    pub queue: usize,
+}
+
+/// In which order jobs start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Queue {
+    /// Those of a higher one start first.
+    pub priority: u32,
+    /// The most slots that its jobs have at once on all nodes together.
+    pub slots_max: Option<u32>,
+}
+
+/// What would happen, and how long each job would wait for slots.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Simulated {
+    /// All jobs together.
+    pub prediction: Prediction,
+    /// Seconds that each job waited for slots, by queue, in the order in which they started.
+    pub waits: Vec<Vec<f64>>,
 }
 
 /// What the jobs run on.
@@ -131,18 +152,30 @@ impl Prediction {
     }
 }
 
-/// Runs the jobs.
+/// Runs the jobs of one queue.
 ///
 /// # Errors
 /// [`PlanError`] if the setup or a job makes no sense (a job on a node that does not exist, no cores, a negative demand).
 pub fn simulate(jobs: &[Job], setup: &Setup) -> Result<Prediction, PlanError> {
-    check(jobs, setup)?;
-    let mut run = Run::new(jobs, setup);
+    simulate_queues(jobs, setup, &[Queue::default()]).map(|simulated| simulated.prediction)
+}
+
+/// Runs the jobs of several queues.
+///
+/// # Errors
+/// As [`simulate`]; also if a job is of a queue that is not in the list, or takes more slots than its queue has.
+pub fn simulate_queues(
+    jobs: &[Job],
+    setup: &Setup,
+    queues: &[Queue],
+) -> Result<Simulated, PlanError> {
+    check(jobs, setup, queues)?;
+    let mut run = Run::new(jobs, setup, queues);
     while run.step() {}
     Ok(run.end())
 }
 
-fn check(jobs: &[Job], setup: &Setup) -> Result<(), PlanError> {
+fn check(jobs: &[Job], setup: &Setup, queues: &[Queue]) -> Result<(), PlanError> {
     let refuse = |reason: String| Err(PlanError(reason));
     if !(1..=NODES_MAX).contains(&setup.nodes) || setup.nodes_per_machine == 0 {
         return refuse(format!("{} nodes: must be 1 to {NODES_MAX}", setup.nodes));
@@ -164,7 +197,8 @@ fn check(jobs: &[Job], setup: &Setup) -> Result<(), PlanError> {
             [job.due_seconds, processor_seconds, storage_bytes, background_bytes, other_seconds];
         let sound = numbers.iter().all(|number| number.is_finite() && *number >= 0.0);
         let fits = job.node.is_none_or(|node| node < setup.nodes)
-            && (1..=setup.concurrent).contains(&job.slots);
+            && (1..=setup.concurrent).contains(&job.slots)
+            && queues.get(job.queue).is_some_and(|queue| queue.has_room(0, job.slots));
         if !sound || !(1.0..=1e6).contains(&threads) || !fits {
             return refuse(format!("job {at} cannot be simulated: {job:?}"));
         }
@@ -172,10 +206,17 @@ fn check(jobs: &[Job], setup: &Setup) -> Result<(), PlanError> {
     Ok(())
 }
 
+impl Queue {
+    fn has_room(self, used: u32, slots: u32) -> bool {
+        self.slots_max.is_none_or(|most| used.saturating_add(slots) <= most)
+    }
+}
+
 /// A job at work.
 struct Active {
     node: u32,
     slots: u32,
+    queue: usize,
     demand: Demand,
     /// What is left of it, 1 to 0.
     left: f64,
@@ -210,12 +251,15 @@ fn least_within(least: f64, most: f64, limit: f64, use_at: impl Fn(f64) -> f64) 
 /// A simulation under way.
 struct Run<'a> {
     setup: &'a Setup,
+    queues: &'a [Queue],
     now: f64,
     /// Jobs that are not due yet, the earliest first.
     coming: VecDeque<&'a Job>,
-    /// Jobs that wait for a slot, by node; those that may go anywhere are together.
-    waiting: BTreeMap<Option<u32>, VecDeque<&'a Job>>,
+    /// Jobs that wait for a slot, by node and queue; those that may go anywhere are together.
+    waiting: BTreeMap<Option<u32>, Vec<VecDeque<&'a Job>>>,
     slots_used: Vec<u32>,
+    /// Slots in use by queue.
+    queue_slots_used: Vec<u32>,
     /// Jobs at work, by machine.
     active: Vec<Vec<Active>>,
     /// Machines whose cores are all in use, until the next event.
@@ -227,25 +271,45 @@ struct Run<'a> {
     /// The same of `storage_full`.
     storage_full_seconds: f64,
     prediction: Prediction,
+    waits: Vec<Vec<f64>>,
+}
+
+/// The job that starts next of those that wait for the same node, if its queue has room.
+fn next_of<'a>(
+    waiting: &[VecDeque<&'a Job>],
+    queues: &[Queue],
+    slots_used: &[u32],
+) -> Option<&'a Job> {
+    let fronts = waiting.iter().filter_map(|queue| queue.front().copied());
+    let with_room =
+        fronts.filter(|job| queues[job.queue].has_room(slots_used[job.queue], job.slots));
+    with_room.min_by(|one, other| {
+        let priority = |job: &Job| queues[job.queue].priority;
+        let by_time = || one.due_seconds.total_cmp(&other.due_seconds);
+        priority(other).cmp(&priority(one)).then_with(by_time)
+    })
 }
 
 impl<'a> Run<'a> {
-    fn new(jobs: &'a [Job], setup: &'a Setup) -> Run<'a> {
+    fn new(jobs: &'a [Job], setup: &'a Setup, queues: &'a [Queue]) -> Run<'a> {
         let mut coming: Vec<&Job> = jobs.iter().collect();
         coming.sort_by(|a, b| a.due_seconds.total_cmp(&b.due_seconds));
         let machines = setup.nodes.div_ceil(setup.nodes_per_machine) as usize;
         Run {
             setup,
+            queues,
             now: 0.0,
             coming: coming.into(),
             waiting: BTreeMap::new(),
             slots_used: vec![0; setup.nodes as usize],
+            queue_slots_used: vec![0; queues.len()],
             active: std::iter::repeat_with(Vec::new).take(machines).collect(),
             cores_full: 0,
             storage_full: 0,
             cores_full_seconds: 0.0,
             storage_full_seconds: 0.0,
             prediction: Prediction::default(),
+            waits: vec![Vec::new(); queues.len()],
         }
     }
 
@@ -271,12 +335,13 @@ impl<'a> Run<'a> {
     /// Jobs that are due go to their node, where they start if there is a slot.
     fn start_due(&mut self) {
         while let Some(job) = self.coming.front().filter(|job| job.due_seconds <= self.now) {
-            self.waiting.entry(job.node).or_default().push_back(job);
+            let empty = || vec![VecDeque::new(); self.queues.len()];
+            self.waiting.entry(job.node).or_insert_with(empty)[job.queue].push_back(job);
             self.coming.pop_front();
         }
         let (slots, setup, now) = (&mut self.slots_used, self.setup, self.now);
-        for (node, queue) in &mut self.waiting {
-            while let Some(job) = queue.front() {
+        for (node, waiting) in &mut self.waiting {
+            while let Some(job) = next_of(waiting, self.queues, &self.queue_slots_used) {
                 let emptiest = || (0..setup.nodes).min_by_key(|node| slots[*node as usize]);
                 let Some(node) = node.or_else(emptiest) else { break };
                 let used = &mut slots[node as usize];
@@ -284,16 +349,19 @@ impl<'a> Run<'a> {
                     break;
                 }
                 *used += job.slots;
-                self.prediction.slot_wait_seconds += now - job.due_seconds;
+                self.queue_slots_used[job.queue] += job.slots;
+                let waited = now - job.due_seconds;
+                self.waits[job.queue].push(waited);
+                self.prediction.slot_wait_seconds += waited;
                 self.prediction.processor_seconds += job.demand.processor_seconds;
                 self.prediction.storage_bytes += job.demand.moved_bytes();
-                let (slots, demand) = (job.slots, job.demand);
-                let active = Active { node, slots, demand, left: 1.0, rate: 0.0 };
+                let Job { slots, demand, queue, .. } = *job;
+                let active = Active { node, slots, queue, demand, left: 1.0, rate: 0.0 };
                 self.active[(node / setup.nodes_per_machine) as usize].push(active);
-                queue.pop_front();
+                waiting[queue].pop_front();
             }
         }
-        self.waiting.retain(|_, queue| !queue.is_empty());
+        self.waiting.retain(|_, waiting| waiting.iter().any(|queue| !queue.is_empty()));
     }
 
     /// Gives each job its rate until the next event.
@@ -350,25 +418,28 @@ impl<'a> Run<'a> {
         self.storage_full_seconds += self.storage_full as f64 * seconds;
         for jobs in &mut self.active {
             self.prediction.real_seconds += jobs.len() as f64 * seconds;
-            let slots = &mut self.slots_used;
+            let (slots, of_queues) = (&mut self.slots_used, &mut self.queue_slots_used);
             jobs.retain_mut(|job| {
                 job.left -= if job.rate.is_finite() { job.rate * seconds } else { 1.0 };
                 let over = job.left <= DONE;
-                slots[job.node as usize] -= if over { job.slots } else { 0 };
+                let given_back = if over { job.slots } else { 0 };
+                slots[job.node as usize] -= given_back;
+                of_queues[job.queue] -= given_back;
                 !over
             });
         }
     }
 
-    fn end(self) -> Prediction {
+    fn end(self) -> Simulated {
         let machines = self.active.len() as f64;
         let part = |seconds: f64| if self.now > 0.0 { seconds / machines / self.now } else { 0.0 };
-        Prediction {
+        let prediction = Prediction {
             seconds: self.now,
             cores_full: part(self.cores_full_seconds),
             storage_full: part(self.storage_full_seconds),
             ..self.prediction
-        }
+        };
+        Simulated { prediction, waits: self.waits }
     }
 }
 

@@ -216,7 +216,7 @@ impl OfGrid {
     /// Has a description say as many jobs at once, and as many bytes.
     fn apply(&self, site: &mut Site) {
         let described: f64 = site.users.iter().map(Users::jobs_at_once).sum();
-        let Busiest { jobs_at_once, mb_s, .. } = self.busiest;
+        let &Busiest { jobs_at_once, mb_s, .. } = &self.busiest;
         if described > 0.0 && jobs_at_once > 0.0 {
             for users in &mut site.users {
                 users.number *= jobs_at_once / described;
@@ -225,9 +225,39 @@ impl OfGrid {
         }
     }
 
+    /// The columns of its queues.
+    const COLUMNS: [&str; 8] =
+        ["queue", "jobs at once", "MB/s", "jobs in all", "slot h", "CPU h", "wait s", "wait s p95"];
+
+    /// Its queues for people.
+    fn table(&self) -> String {
+        let mut table = Table::new(&OfGrid::COLUMNS);
+        for (queue, numbers) in self.rows() {
+            table.row(std::iter::once(queue.to_owned()).chain(numbers.map(shown)).collect());
+        }
+        table.render()
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (&str, [f64; 7])> {
+        self.busiest.queues.iter().map(|one| {
+            let demand = &one.demand;
+            let (jobs, waits) = (demand.jobs as f64, &demand.waits);
+            let numbers = [
+                one.jobs_at_once,
+                one.mb_s,
+                jobs,
+                demand.slot_hours,
+                demand.processor_hours,
+                waits.slot_wait_seconds_mean,
+                waits.slot_wait_seconds_p95,
+            ];
+            (one.queue.as_str(), numbers)
+        })
+    }
+
     /// A line for people.
     fn line(&self) -> String {
-        let Busiest { seconds, jobs_at_once, mb_s } = self.busiest;
+        let &Busiest { seconds, jobs_at_once, mb_s, .. } = &self.busiest;
         format!(
             "Busiest {} of {} finished jobs: {} at once, {} MB/s ({})",
             span(seconds),
@@ -279,6 +309,12 @@ fn text(plan: &Plan, evidence: &Evidence<'_>) -> String {
     let mut text = format!("Plan for {}\n", plan.site.name);
     for line in evidence.lines() {
         text += &format!("{line}\n");
+    }
+    if let Some(busiest) = evidence.busiest {
+        text += &format!(
+            "\nQueues in that time, and what their jobs waited for slots\n{}",
+            busiest.table()
+        );
     }
     text += &format!("\n{}", numbers(&plan.lines));
     text += &format!("\nStorage\n{}", layouts(plan));

@@ -65,7 +65,11 @@ struct FoundWait {
     fileset: Option<String>,
     /// Name of the node that made the request, if another one did.
     from: Option<String>,
-    /// Name of the node that it waits for.
+    /// What it waits for, in words.
+    reason: String,
+    /// The node that it waits for, if it waits for one.
+    waits_for: Option<NodeId>,
+    /// The name of that node.
     waits_for_name: Option<String>,
     #[serde(flatten)]
     wait: Wait,
@@ -120,8 +124,15 @@ fn alone(home: &Home, min: Duration) -> Result<Found> {
         Answer::Waits { waits } => waits,
         _ => bail!("the daemon's answer lacks a list; is it a different version?"),
     };
-    let found =
-        |wait| FoundWait { on: None, fileset: None, from: None, waits_for_name: None, wait };
+    let found = |wait: Wait| FoundWait {
+        on: None,
+        fileset: None,
+        from: None,
+        reason: wait.cause.text(shown),
+        waits_for: wait.cause.node(),
+        waits_for_name: None,
+        wait,
+    };
     Ok(Found { waits: waits.into_iter().map(found).collect(), unknown: BTreeMap::new() })
 }
 
@@ -157,18 +168,15 @@ fn waits_of(view: &ClusterView) -> Vec<FoundWait> {
     let mut waits = Vec::new();
     for (node, files) in view.files() {
         waits.extend(files.waits.iter().map(|wait| {
-            let mut wait = wait.clone();
-            let waits_for_name = wait.waits_for.map(|other| {
-                let name = view.node_name(other);
-                wait.reason = wait.reason.replace(&shown(other), &name);
-                name
-            });
+            let waits_for = wait.cause.node();
             FoundWait {
                 on: Some(view.node_name(node)),
                 fileset: names.get(&wait.ino.fileset()).cloned(),
                 from: wait.client.map(|client| view.node_name(client)),
-                waits_for_name,
-                wait,
+                reason: wait.cause.text(|node| view.node_name(node)),
+                waits_for,
+                waits_for_name: waits_for.map(|node| view.node_name(node)),
+                wait: wait.clone(),
             }
         }));
     }
@@ -239,7 +247,7 @@ fn table(waits: &[&FoundWait]) -> String {
             wait.operation.clone(),
             file,
             made_by(wait, found.from.as_deref()),
-            wait.reason.clone(),
+            found.reason.clone(),
         ]));
     }
     table.render()

@@ -139,22 +139,22 @@ struct Revoke {
 
 /// Show alerts of a grid and its file system, and mute them.
 ///
-/// The web server raises them by the thresholds in ROOT/grid/web.toml; --mute has nobody notified until a time. Only admins of the
+/// The web server raises them by the thresholds in ROOT/grid/web.toml; --mute silences one for a time: it is listed, and nobody is notified. Only admins of the
 /// grid can mute. Exit codes: 0 nothing is wrong, 1 an alert fires that is not muted, 2 the server is unreachable.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay alerts
-  forebay alerts --all                     also those that are over
+  forebay alerts --all                     resolved ones too
   forebay alerts --mute fill/nvme0 --for '2 d'
   forebay alerts --mute host_unreachable --for '4 h'    all hosts
   forebay alerts --unmute fill/nvme0")]
 pub struct Alerts {
     #[command(flatten)]
     which: WhichWeb,
-    /// Show alerts that are over too.
+    /// Show resolved alerts too.
     #[arg(long)]
     all: bool,
-    /// Alert of which nobody is to be notified: its code, or the part before the slash.
+    /// Alert to mute: its code, or the part before the slash.
     #[arg(long, value_name = "CODE", requires = "time")]
     mute: Option<String>,
     /// How long it is muted: '4 h', '2 d'.

@@ -1,6 +1,7 @@
 //! `forebay doctor`.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::Duration;
 
@@ -96,4 +97,38 @@ fn a_storage_is_examined_through_two_directories_and_left_as_it_was() {
     let other = other.path().to_str().expect("UTF-8");
     let apart = ["--shared", path, "--with", other, "--patience", "1"];
     assert_says(&run(&mut doctor(&apart), LIMIT).refused(), &["does not show what was made in"]);
+}
+
+#[test]
+fn a_storage_is_examined_from_two_hosts_by_a_command_that_runs_on_the_other() {
+    let folder = tempfile::tempdir().expect("makes a folder");
+    let shared = folder.path().join("a shared directory");
+    fs::create_dir(&shared).expect("makes a directory");
+    let path = shared.to_str().expect("UTF-8");
+    // Runs the words on this host, through a shell as ssh does.
+    let rsh = folder.path().join("rsh");
+    let program = forebay();
+    let bin = program.parent().expect("a folder").display();
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = host2 ] || exit 7\nshift\nPATH={bin}:$PATH exec sh -c \"$*\"\n"
+    );
+    fs::write(&rsh, script).expect("writes");
+    fs::set_permissions(&rsh, fs::Permissions::from_mode(0o755)).expect("makes it a program");
+    let rsh = rsh.to_str().expect("UTF-8");
+    let with = format!("host2:{path}");
+    let words = ["--shared", path, "--with", &with, "--rsh", rsh, "--json"];
+    let ended = run(&mut doctor(&words), LIMIT);
+    assert!([0, 1].contains(&ended.code()), "{ended:?}");
+    let answer = json(&ended.stdout);
+    let tests = answer["tests"].as_array().expect("tests");
+    assert_eq!(tests.len(), 12, "{answer}");
+    let coherent = |test: &&Value| test["test"] != "bytes/sync";
+    let fine = |test: &Value| test["severity"].is_null();
+    assert!(tests.iter().filter(coherent).all(fine), "{answer}");
+    assert_eq!(fs::read_dir(&shared).expect("lists").count(), 0);
+    let other = format!("host3:{path}");
+    let gone = ["--shared", path, "--with", &other, "--rsh", rsh];
+    let said = run(&mut doctor(&gone), LIMIT).refused();
+    assert_says(&said, &["host3", "does not answer"]);
+    assert_eq!(fs::read_dir(&shared).expect("lists").count(), 0, "what was made is removed");
 }

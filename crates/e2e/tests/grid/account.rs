@@ -275,12 +275,20 @@ fn finished_jobs_are_simulated_on_more_machines() {
     let (recorded, predicted) = (number(&found["seconds"]), number(&one["seconds"]));
     assert!((0.4..1.5).contains(&(predicted / recorded)), "{found}");
     assert!(number(&five["slot_wait_seconds"]) < number(&one["slot_wait_seconds"]), "{found}");
+    let queue = &found["queues"][0];
+    assert_eq!((&queue["queue"], &queue["jobs"]), (&"normal".into(), &5.into()), "{found}");
+    assert!(number(&queue["slot_hours"]) > 4.0 * 2.0 / 3600.0, "{found}");
+    let waits = |place: usize| number(&queue["predictions"][place]["slot_wait_seconds_mean"]);
+    assert!(waits(0) > 0.0 && waits(1) < waits(0), "{found}");
     let template = grid.forebay(&["plan", "--template"], &[]).output();
     std::fs::write(grid.jobs.join("site.toml"), template).unwrap();
     let planned = json(&grid, &["plan", "site.toml", "--history"]);
     let busiest = &planned["history"];
     assert_eq!(busiest["jobs"], 5, "{planned}");
     assert!((0.2..1.01).contains(&number(&busiest["jobs_at_once"])), "{busiest}");
+    let of_queue = &busiest["queues"][0];
+    assert_eq!(of_queue["jobs_at_once"], busiest["jobs_at_once"], "the only queue: {busiest}");
+    assert!(number(&of_queue["slot_wait_seconds_p95"]) > 0.0, "{busiest}");
     let line = |key: &str| {
         let lines = planned["lines"].as_array().expect("lines").iter();
         number(&lines.clone().find(|line| line["key"] == key).expect("a line")["value"])
@@ -290,6 +298,7 @@ fn finished_jobs_are_simulated_on_more_machines() {
     let words = ["plan", "simulate", "--history", &root, "--since"];
     let shown = grid.forebay(&words, &["1 h"]).output();
     assert!(shown.contains("5 finished jobs") && shown.contains("bound by"), "{shown}");
+    assert!(shown.contains("on 16") && shown.contains("normal"), "{shown}");
     let none = grid.forebay(&words, &["1 ms"]).refused();
     assert!(none.contains("--since"), "{none}");
 }

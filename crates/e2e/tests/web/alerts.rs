@@ -74,3 +74,59 @@ fn an_alert_is_raised_sent_muted_and_says_when_it_is_over() {
     let refused = site.forebay(&["alerts", "--unmute", "failed_jobs"]).refused();
     assert!(refused.contains("is not muted"), "{refused}");
 }
+
+#[test]
+fn a_file_system_whose_daemon_dies_and_a_disk_that_fills_up_are_alerts_until_they_are_mended() {
+    let mut site = Site::start_mounted(
+        "[history]\ninterval = \"1 s\"\n[alerts]\npersist = \"1 s\"\nfill = 0.0\nprocessors_used_min = 0.0\n",
+    );
+    let fires = |site: &Site, code: &str| {
+        let shown = site.forebay(&["alerts", "--json"]).stdout;
+        let alerts: Value = serde_json::from_str(&shown).expect("JSON");
+        let firing = |alert: &&Value| alert["firing"] == true && alert["code"] == code;
+        alerts.as_array().expect("a list").iter().find(firing).cloned()
+    };
+    let root = site.root().display().to_string();
+    let disk = format!("fill/{root}/disk");
+    wait_until("the disk is too full", LIMIT, || fires(&site, &disk).is_some());
+    let status: Value =
+        serde_json::from_str(&site.forebay(&["status", &root, "--json"]).output()).unwrap();
+    let daemon = i32::try_from(status["mount"]["pid"].as_i64().expect("a process")).unwrap();
+    let daemon = rustix::process::Pid::from_raw(daemon).unwrap();
+    rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
+    wait_until("the daemon is missed", LIMIT, || fires(&site, "file_system").is_some());
+    let text = fires(&site, "file_system").unwrap()["text"].to_string();
+    assert!(text.contains("its daemon does not answer"), "{text}");
+    assert!(fires(&site, &disk).is_none(), "nothing is known of the disk");
+    let place = site.mountpoint().display().to_string();
+    site.forebay(&["umount", &place]).succeeds();
+    wait_until("it is not mounted", LIMIT, || {
+        let text = fires(&site, "file_system").map(|alert| alert["text"].to_string());
+        text.is_some_and(|text| text.contains("not mounted any more"))
+    });
+    site.forebay(&["mount", &root, &place]).succeeds();
+    wait_until("it is over", LIMIT, || fires(&site, "file_system").is_none());
+    wait_until("the disk is seen again", LIMIT, || fires(&site, &disk).is_some());
+    // With another threshold that alert is over as well.
+    site.kill_server();
+    let settings = "[history]\ninterval = \"1 s\"\n[alerts]\npersist = \"1 s\"\nfill = 1.0\n";
+    std::fs::write(site.root().join("grid/web.toml"), settings).unwrap();
+    site.serve();
+    wait_until("the disk is no longer too full", LIMIT, || fires(&site, &disk).is_none());
+}
+
+#[test]
+fn a_service_that_gave_up_is_an_alert_until_it_is_started_anew() {
+    let site = Site::start("[history]\ninterval = \"1 s\"\n[alerts]\npersist = \"1 s\"\n");
+    std::fs::write(
+        site.root().join("grid/grid.toml"),
+        "[general]\nservice_pause = \"100 ms\"\nservice_failures_max = 2\n",
+    )
+    .unwrap();
+    site.forebay(&["reload"]).succeeds();
+    site.forebay(&["service", "start", "db", "--", "false"]).succeeds();
+    let shows = || site.forebay(&["alerts"]).stdout.contains("service/root/db");
+    wait_until("the service has given up", LIMIT, shows);
+    site.forebay(&["service", "start", "db", "--", "sleep", "600"]).succeeds();
+    wait_until("it runs again", LIMIT, || !shows());
+}

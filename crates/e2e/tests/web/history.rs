@@ -31,3 +31,33 @@ fn samples_survive_kill_9_of_the_web_server() {
     let of_host = site.send("GET", &path, &[("Authorization", &authorization)], "").json();
     assert_eq!(of_host["values"]["slots"][0], 2.0);
 }
+
+#[test]
+fn the_chart_of_a_job_survives_kill_9_of_the_web_server_and_the_end_of_the_job() {
+    let mut site = Site::start("[history]\ninterval = \"1 s\"\nruns_max = 4\n");
+    let busy = "while sleep 0.1; do head -c 1000000 /dev/zero >\"$WORK/x\"; done";
+    let job = site.forebay(&["submit", "--", "sh", "-c", busy]).output().trim().to_owned();
+    let link = |site: &Site| site.forebay(&["web", "login"]).output().trim().to_owned();
+    let page = |site: &Site, cookie: &str| {
+        site.send("GET", &format!("/jobs/{job}"), &[("Cookie", cookie)], "").body
+    };
+    let login = |site: &Site| {
+        let link = link(site);
+        let path = link.strip_prefix(&site.url()).expect("the link leads to the server");
+        let answer = site.send("GET", path, &[], "");
+        answer.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()
+    };
+    let cookie = login(&site);
+    wait_until("there is a chart", LIMIT, || {
+        page(&site, &cookie).contains("Bytes by system calls")
+    });
+    site.kill_server();
+    site.forebay(&["kill", &job]).succeeds();
+    wait_until("the job is over", LIMIT, || {
+        !site.forebay(&["jobs", "--json"]).stdout.contains("running")
+    });
+    site.serve();
+    // Nothing of the job runs that a new server could see.
+    let cookie = login(&site);
+    assert!(page(&site, &cookie).contains("Bytes by system calls"));
+}

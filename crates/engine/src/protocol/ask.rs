@@ -181,6 +181,9 @@ pub struct Page {
     /// Where it begins, as the page before it said; at the beginning if none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<TaskId>,
+    /// Begin with the job from which on at most so many lines are left; at the beginning of the list if none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latest: Option<u32>,
     /// The most lines; as many as the controller gives at once if none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub most: Option<u32>,

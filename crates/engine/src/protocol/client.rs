@@ -205,6 +205,15 @@ impl Client {
         self.jobs_in(Detail::Line, target, ended, most)
     }
 
+    /// The latest `most` lines of all jobs, the oldest first, and how many lines there are.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn latest_jobs(&mut self, ended: bool, most: u32) -> Result<(Vec<JobView>, u64)> {
+        let page = Page { latest: Some(most), ..Page::default() };
+        self.pages(page, None, ended, most as usize)
+    }
+
     /// As [`Client::jobs`], with so much of each job.
     ///
     /// # Errors
@@ -217,8 +226,17 @@ impl Client {
         most: Option<u32>,
     ) -> Result<(Vec<JobView>, u64)> {
         let most = most.map_or(usize::MAX, |most| most as usize);
+        self.pages(Page { detail, ..Page::default() }, target, ended, most)
+    }
+
+    fn pages(
+        &mut self,
+        mut page: Page,
+        target: Option<Target>,
+        ended: bool,
+        most: usize,
+    ) -> Result<(Vec<JobView>, u64)> {
         let (mut lines, mut lines_in_all) = (Vec::new(), 0);
-        let mut page = Page { detail, ..Page::default() };
         loop {
             page.most = u32::try_from(most - lines.len()).ok();
             match self.ask(&Ask::Jobs { target, ended, page })? {

@@ -646,8 +646,10 @@ impl Namespace {
             found.note_record(record);
         }
         if disk.is_failing() && disk.is_expected() {
+            found.is_failing = true;
             found.advice.push(
-                "it fails: no new files lie on it until the next mount, and files with copies are read elsewhere; move off it what can                  be read (forebay disk drain), or give it up (forebay disk remove --lost)"
+                "it fails: no new files lie on it until the next mount, and files with copies are read elsewhere; move off it what can \
+                 be read (forebay disk drain), or give it up (forebay disk remove --lost)"
                     .to_owned(),
             );
         }

@@ -70,6 +70,16 @@ static DAMAGED: Metric = Metric::gauge(
     &["fileset"],
     "Files found to have lost data since the mount; if there are many, only some",
 );
+static COPIES_WAITING: Metric = Metric::gauge(
+    "forebay_copies_waiting",
+    &["fileset"],
+    "Files that have not the copies yet that they are to have, as far as is known; only of filesets with copies",
+);
+static COPIES_LACKING: Metric = Metric::gauge(
+    "forebay_copies_lacking",
+    &["fileset"],
+    "1 while copies of files cannot be made, for lack of space or of failure groups; only of filesets with copies",
+);
 static STORES: Metric = Metric::gauge("forebay_store", &[], "Space that the stores occupy").bytes();
 static STORE_RESERVE: Metric = Metric::gauge(
     "forebay_store_reserve_held",
@@ -114,6 +124,11 @@ static DISK_RESERVE_HELD: Metric =
         .bytes();
 static DISK_ERRORS: Metric =
     Metric::counter("forebay_disk_errors", &["disk"], "Errors of a disk since the mount");
+static DISK_FAILING: Metric = Metric::gauge(
+    "forebay_disk_failing",
+    &["disk"],
+    "1 if a disk was found not to take what is written to it, since the mount",
+);
 static DISK_FILES: Metric = Metric::gauge(
     "forebay_disk_files",
     &["disk"],
@@ -191,6 +206,8 @@ pub static TABLE: Table = Table {
         &INODES,
         &SIZE,
         &DAMAGED,
+        &COPIES_WAITING,
+        &COPIES_LACKING,
         &STORES,
         &STORE_RESERVE,
         &CACHED,
@@ -207,6 +224,7 @@ pub static TABLE: Table = Table {
         &DISK_RESERVE,
         &DISK_RESERVE_HELD,
         &DISK_ERRORS,
+        &DISK_FAILING,
         &DISK_FILES,
         &DISK_STORED,
         &ARCHIVE_MOVED,
@@ -305,6 +323,7 @@ impl Namespace {
             page.set_whole(&DISK_RESERVE, name, disk.reserve_bytes);
             page.set_whole(&DISK_RESERVE_HELD, name, disk.reserve_held_bytes);
             page.count(&DISK_ERRORS, name, disk.errors);
+            page.set_whole(&DISK_FAILING, name, u64::from(disk.is_failing));
         }
     }
 
@@ -373,4 +392,9 @@ fn report_partition(page: &mut Page, name: &str, partition: &Partition) {
     page.set_whole(&INODES, &[name], usage.inodes);
     page.set_whole(&SIZE, &[name], usage.bytes);
     page.set_whole(&DAMAGED, &[name], partition.damaged().len() as u64);
+    if partition.copies().is_in_use() {
+        let (waiting, lacking) = partition.copies().waiting();
+        page.set_whole(&COPIES_WAITING, &[name], waiting);
+        page.set_whole(&COPIES_LACKING, &[name], u64::from(lacking.is_some()));
+    }
 }

@@ -191,9 +191,76 @@ pub struct Wait {
     /// The node that made it, if another one did.
     pub client: Option<NodeId>,
     /// What it waits for.
-    pub reason: String,
-    /// The node that it waits for, if it waits for one.
-    pub waits_for: Option<NodeId>,
+    pub cause: Cause,
+}
+
+/// What a request waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Nothing: it is being carried out.
+    Work,
+    /// An answer of another node.
+    Answer(NodeId),
+    /// A node that gives back what it caches of the file or directory.
+    Recall(NodeId),
+    /// A report of another node of what it has done in a directory that is delegated to it.
+    Report(NodeId, Ino),
+    /// A node that owns the fileset of this name.
+    Owner(String),
+    /// The lease of its node, which is renewed with etcd.
+    Lease,
+    /// The fileset is being opened, or handed over.
+    Handover,
+    /// A lock that another program holds.
+    Lock,
+    /// A commit of the fileset to its store.
+    Commit,
+    /// Space on a disk.
+    Space,
+    /// A disk of another node; the text names both.
+    Disk(String),
+}
+
+impl Cause {
+    /// The node that the request waits for, if it waits for one.
+    #[must_use]
+    pub fn node(&self) -> Option<NodeId> {
+        match self {
+            Cause::Answer(node) | Cause::Recall(node) | Cause::Report(node, _) => Some(*node),
+            Cause::Work
+            | Cause::Owner(_)
+            | Cause::Lease
+            | Cause::Handover
+            | Cause::Lock
+            | Cause::Commit
+            | Cause::Space
+            | Cause::Disk(_) => None,
+        }
+    }
+
+    /// In words; `name` says what nodes are called.
+    #[must_use]
+    pub fn text(&self, name: impl Fn(NodeId) -> String) -> String {
+        match self {
+            Cause::Work => "is being carried out".to_owned(),
+            Cause::Answer(node) => format!("an answer from {}", name(*node)),
+            Cause::Recall(node) => {
+                format!("{}, which has to give back what it caches (recall)", name(*node))
+            }
+            Cause::Report(node, directory) => {
+                let node = name(*node);
+                format!("a report of {node}, to which directory {directory} is delegated")
+            }
+            Cause::Owner(fileset) => format!("an owner of fileset {fileset}"),
+            Cause::Lease => "the lease of this node: etcd does not answer in time".to_owned(),
+            Cause::Handover => "the handover of its fileset".to_owned(),
+            Cause::Lock => "a lock that another program holds".to_owned(),
+            Cause::Commit => "a commit of its fileset".to_owned(),
+            Cause::Space => "space on a disk".to_owned(),
+            Cause::Disk(disk) => disk.clone(),
+        }
+    }
 }
 
 /// How a node is.

@@ -7,7 +7,8 @@ use forebay_grid::parse::period::Period;
 use forebay_grid::vocabulary::Moment;
 use serde::Deserialize;
 
-use crate::history::collect::Look;
+use crate::history::collect::{Look, LostService};
+use crate::watched::{Disk, Files, Fileset, Waiting};
 
 /// The thresholds, and whom alerts reach.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -15,8 +16,14 @@ use crate::history::collect::Look;
 pub struct Rules {
     /// How long something has to be wrong before it is an alert.
     pub persist: Period,
-    /// Share of a disk that is used, 0 to 1.
+    /// Share of a disk that is used, 0 to 1: of its bytes, or of the files that it can hold.
     pub fill: f64,
+    /// For how long an error of a disk is an alert.
+    pub disk_errors_within: Period,
+    /// Files of a fileset that wait for copies.
+    pub copies_waiting: u64,
+    /// Age of a request that waits for something else than a lock.
+    pub wait: Period,
     /// 99 of 100 operations of the file system take no longer.
     pub latency: Period,
     /// Age of the oldest change that is not committed.
@@ -42,6 +49,9 @@ impl Default for Rules {
         Rules {
             persist: Period(30_000),
             fill: 0.9,
+            disk_errors_within: Period(3_600_000),
+            copies_waiting: 100_000,
+            wait: Period(60_000),
             latency: Period(1_000),
             commit_age: Period(60_000),
             processors_used_min: 0.2,
@@ -124,6 +134,13 @@ impl Rules {
         }
         self.hosts(look, &mut found);
         self.files(look, &mut found);
+        for service in &look.lost_services {
+            let LostService { name, job } = service;
+            let text = format!(
+                "service {name} failed too often and is not started again: forebay history {job}, then forebay service start"
+            );
+            found.push(condition(format!("service/{name}"), text));
+        }
         if look.failed_lately >= self.failed_jobs && self.failed_jobs > 0 {
             found.push(condition(
                 "failed_jobs",
@@ -148,6 +165,10 @@ impl Rules {
             let name = &node.name;
             if let Some(away) = &node.away {
                 found.push(condition(format!("node_away/{name}"), format!("node {name} {away}")));
+            }
+            if !node.problems.is_empty() {
+                let text = format!("node {name}: {}", node.problems.join("; "));
+                found.push(condition(format!("node/{name}"), text));
             }
             let what = format!("the certificate of node {name}");
             let code = format!("certificate/node/{name}");
@@ -192,27 +213,76 @@ impl Rules {
         }
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "for people")]
     fn files(&self, look: &Look, found: &mut Vec<Condition>) {
+        if let Some(fault) = &look.files_fault {
+            found.push(condition("file_system", format!("the file system: {fault}")));
+        }
+        for one in &look.disk_errors {
+            let last =
+                one.last.as_ref().map_or(String::new(), |last| format!(", the latest: {last}"));
+            let text = format!(
+                "disk {} had {} errors since the mount{last}; look at it with smartctl and dmesg, and replace it if they go on",
+                one.disk, one.errors
+            );
+            found.push(condition(format!("disk_errors/{}", one.disk), text));
+        }
         let Some(files) = &look.files else { return };
-        for disk in &files.disks {
-            let name = &disk.name;
-            if let Some(fault) = &disk.fault {
-                found.push(condition(format!("disk/{name}"), format!("disk {name}: {fault}")));
-            }
-            let used = 1.0 - disk.free_bytes as f64 / disk.total_bytes.max(1) as f64;
-            if disk.total_bytes > 0 && used >= self.fill {
-                let text = format!("disk {name} is {:.0} % full", used * 100.0);
-                found.push(condition(format!("fill/{name}"), text));
-            }
+        files.disks.iter().for_each(|disk| self.disk(disk, found));
+        files.filesets.iter().for_each(|fileset| self.fileset(fileset, found));
+        found.extend(files.faults.iter().map(|(code, text)| condition(code, text)));
+        self.requests(look, files, found);
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    fn disk(&self, disk: &Disk, found: &mut Vec<Condition>) {
+        let name = &disk.name;
+        if let Some(fault) = &disk.fault {
+            found.push(condition(format!("disk/{name}"), format!("disk {name}: {fault}")));
         }
-        for fileset in &files.filesets {
-            if let Some(fault) = &fileset.fault {
-                let name = &fileset.name;
-                let text = format!("fileset {name}: {fault}");
-                found.push(condition(format!("fileset/{name}"), text));
-            }
+        let used = |free: u64, total: u64| {
+            let used = 1.0 - free as f64 / total.max(1) as f64;
+            (total > 0 && used >= self.fill).then_some(used * 100.0)
+        };
+        if let Some(used) = used(disk.free_bytes, disk.total_bytes) {
+            found.push(condition(
+                format!("fill/{name}"),
+                format!("disk {name} is {used:.0} % full"),
+            ));
         }
+        if let Some(used) = used(disk.free_inodes, disk.total_inodes) {
+            let text =
+                format!("disk {name} has {used:.0} % of the files that its file system can hold");
+            found.push(condition(format!("inodes/{name}"), text));
+        }
+    }
+
+    fn fileset(&self, fileset: &Fileset, found: &mut Vec<Condition>) {
+        let name = &fileset.name;
+        if let Some(fault) = &fileset.fault {
+            found.push(condition(format!("fileset/{name}"), format!("fileset {name}: {fault}")));
+        }
+        if let Some(first) = fileset.damaged.first() {
+            let text = format!(
+                "fileset {name}: {} files have lost something, such as {first}: forebay status lists them; restore them from a snapshot or backup",
+                fileset.damaged.len()
+            );
+            found.push(condition(format!("damaged/{name}"), text));
+        }
+        let waiting = fileset.waiting_for_copies;
+        let text = match &fileset.copies_fault {
+            Some(fault) => format!("fileset {name}: files lack copies: {fault}"),
+            None if waiting >= self.copies_waiting && waiting > 0 => {
+                format!(
+                    "fileset {name}: {waiting} files wait for copies: they are made more slowly than files are written"
+                )
+            }
+            None => return,
+        };
+        found.push(condition(format!("copies/{name}"), text));
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    fn requests(&self, look: &Look, files: &Files, found: &mut Vec<Condition>) {
         if let Some(error) = &files.commit_error {
             found.push(condition("commit", format!("the last commit failed: {error}")));
         }
@@ -224,6 +294,18 @@ impl Rules {
                 files.uncommitted, files.commit_age_seconds
             );
             found.push(condition("commit_age", text));
+        }
+        let stuck = |wait: &&Waiting| !wait.is_lock && wait.age_ms >= self.wait.as_ms();
+        if let Some(wait) = files.waits.iter().find(stuck) {
+            let text = format!(
+                "{} of {} by {} has waited {} for {}: forebay waiters lists all",
+                wait.operation,
+                wait.file,
+                wait.made_by,
+                Period(wait.age_ms / 1000 * 1000),
+                wait.reason
+            );
+            found.push(condition("wait", text));
         }
         if look.rates.latency_p99 * 1000.0 > self.latency.as_ms() as f64 {
             let text = format!(
@@ -241,8 +323,55 @@ mod tests {
 
     use super::*;
     use crate::history::collect::Rates;
+    use crate::history::errors::DiskErrors;
     use crate::http::Certificate;
-    use crate::watched::{ClusterHealth, Disk, Files, Fileset, Node};
+    use crate::watched::{ClusterHealth, Node};
+
+    fn wait(operation: &str, age_ms: u64, is_lock: bool) -> Waiting {
+        Waiting { operation: operation.to_owned(), age_ms, is_lock, ..Waiting::default() }
+    }
+
+    fn codes(look: &Look) -> Vec<String> {
+        Rules::default().judge(look).into_iter().map(|found| found.code).collect()
+    }
+
+    #[test]
+    fn disks_that_fail_files_without_copies_and_services_that_gave_up_are_alerts() {
+        let fileset = |name: &str, waiting_for_copies, fault: Option<&str>, damaged: &[&str]| {
+            let copies_fault = fault.map(str::to_owned);
+            let damaged = damaged.iter().map(|&file| file.to_owned()).collect();
+            let name = name.to_owned();
+            Fileset { name, waiting_for_copies, copies_fault, damaged, ..Fileset::default() }
+        };
+        let fault = Some("it fails".to_owned());
+        let files = Files {
+            disks: vec![Disk { name: "d".to_owned(), fault, ..Disk::default() }],
+            filesets: vec![
+                fileset("few", 99_999, None, &[]),
+                fileset("many", 100_000, None, &[]),
+                fileset("short", 1, Some("no space"), &["/a: content"]),
+            ],
+            waits: vec![wait("open", 59_999, false)],
+            ..Files::default()
+        };
+        let look = Look {
+            files: Some(files),
+            disk_errors: vec![DiskErrors { disk: "d".to_owned(), errors: 3, last: None }],
+            lost_services: vec![LostService { name: "ann/db".to_owned(), job: "7".to_owned() }],
+            ..Look::default()
+        };
+        let wanted = [
+            "disk_errors/d",
+            "disk/d",
+            "copies/many",
+            "damaged/short",
+            "copies/short",
+            "service/ann/db",
+        ];
+        assert_eq!(codes(&look), wanted);
+        let gone = Look { files_fault: Some("its daemon died".to_owned()), ..Look::default() };
+        assert_eq!(codes(&gone), ["file_system"]);
+    }
 
     #[test]
     fn each_threshold_raises_its_alert() {
@@ -255,13 +384,17 @@ mod tests {
                 name: "nvme0".to_owned(),
                 total_bytes: 100,
                 free_bytes: 9,
-                fault: None,
+                total_inodes: 100,
+                free_inodes: 10,
+                ..Disk::default()
             }],
             filesets: vec![Fileset {
                 name: "x".to_owned(),
                 fault: Some("lost".to_owned()),
                 ..Fileset::default()
             }],
+            faults: vec![("native/work".to_owned(), "its disk is not mounted".to_owned())],
+            waits: vec![wait("setlkw", 900_000, true), wait("open", 60_000, false)],
             ..Files::default()
         };
         let look = Look {
@@ -279,9 +412,12 @@ mod tests {
             "controller",
             "journal",
             "fill/nvme0",
+            "inodes/nvme0",
             "fileset/x",
+            "native/work",
             "commit",
             "commit_age",
+            "wait",
             "latency",
             "failed_jobs",
             "certificate/web",
@@ -296,6 +432,7 @@ mod tests {
         let node = |name: &str, away: Option<&str>, days: u64| Node {
             name: name.to_owned(),
             away: away.map(str::to_owned),
+            problems: Vec::new(),
             certificate_expires: Moment(days * DAY),
         };
         let cluster = ClusterHealth {

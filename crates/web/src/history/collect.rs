@@ -1,21 +1,19 @@
 //! Looks at the grid and the file system every few seconds: samples for the history, conditions for alerts, and the latest look for pages.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use anyhow::Result;
 use forebay_engine::protocol::client::{Client, makes_no_sense};
-use forebay_engine::protocol::{Answer, Ask, HostState, HostView, QueueView, UsageQuery};
+use forebay_engine::protocol::{Answer, Ask, HostState, HostView, JobView, QueueView, UsageQuery};
+use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::Moment;
 
 use crate::api::grid::{all_hosts, all_queues};
 use crate::app::App;
-use crate::history::runs::RUNS_MAX;
+use crate::history::errors::{DiskErrors, ErrorWatch};
 use crate::http::Certificate;
 use crate::watched::{Cause, ClusterHealth, Files, causes_since};
-
-/// The most lines of unfinished jobs in which those that run are looked for.
-const JOBS_MAX: u32 = 2 * RUNS_MAX as u32;
 
 /// What was found at one time.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +30,12 @@ pub struct Look {
     pub trouble: Option<String>,
     /// The file system, if there is one.
     pub files: Option<Files>,
+    /// Why it cannot be asked.
+    pub files_fault: Option<String>,
+    /// Disks that had errors lately.
+    pub disk_errors: Vec<DiskErrors>,
+    /// Services that the grid does not start any more.
+    pub lost_services: Vec<LostService>,
     /// The cluster of which this machine is a node, if it is one.
     pub cluster: Option<ClusterHealth>,
     /// Who caused what since the look before.
@@ -42,6 +46,15 @@ pub struct Look {
     pub failed_lately: u64,
     /// Certificates that are in use.
     pub certificates: Vec<Certificate>,
+}
+
+/// A service that failed too often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostService {
+    /// Its name.
+    pub name: String,
+    /// Its job.
+    pub job: String,
 }
 
 /// How much happens.
@@ -92,6 +105,7 @@ pub struct Collector {
     ends: Option<Ends>,
     /// When tasks failed, and how many.
     failed: VecDeque<(Moment, u64)>,
+    errors: ErrorWatch,
 }
 
 impl Collector {
@@ -102,7 +116,14 @@ impl Collector {
         if let Err(error) = self.ask(app, &mut look) {
             look.unreachable = Some(format!("{error:#}"));
         }
-        look.files = app.watched.files();
+        match app.watched.files() {
+            Ok(files) => look.files = files,
+            Err(fault) => look.files_fault = Some(fault),
+        }
+        if let Some(files) = &look.files {
+            let within = app.settings.alerts.disk_errors_within.as_ms();
+            look.disk_errors = self.errors.take(at, &files.disks, within);
+        }
         look.cluster = app.watched.cluster();
         look.certificates =
             app.settings.tls_cert.iter().filter_map(|file| Certificate::read(file).ok()).collect();
@@ -126,12 +147,16 @@ impl Collector {
         let failed = |problem: crate::problem::Problem| anyhow::anyhow!(problem.detail);
         (look.hosts, look.trouble) = all_hosts(&mut client).map_err(failed)?;
         (look.queues, _) = all_queues(&mut client).map_err(failed)?;
-        if look.hosts.iter().any(|host| !host.tasks.is_empty()) {
+        let runs_max = app.settings.history.runs_max;
+        if runs_max > 0 && look.hosts.iter().any(|host| !host.tasks.is_empty()) {
             // The oldest come first, and so do those that run.
-            let (mut jobs, _) = client.jobs(None, false, Some(JOBS_MAX))?;
+            let (mut jobs, _) = client.jobs(None, false, Some(runs_max.saturating_mul(2)))?;
             jobs.retain(|job| job.host.is_some() && job.tasks == 1);
-            app.runs.take(look.at, &jobs);
+            if let Err(error) = app.runs.take(look.at, &jobs) {
+                tracing::warn!("what jobs use was not kept: {error:#}");
+            }
         }
+        look.lost_services = lost_services(&mut client)?;
         let today = jiff::Timestamp::from_millisecond(i64::try_from(look.at.0)?)?
             .to_zoned(jiff::tz::TimeZone::UTC)
             .date();
@@ -167,6 +192,24 @@ impl Collector {
         look.failed_lately = self.failed.iter().map(|(_, failed)| failed).sum();
         Ok(())
     }
+}
+
+/// Services whose latest job has failed as often as it may.
+fn lost_services(client: &mut Client) -> Result<Vec<LostService>> {
+    let jobs = match client.ask(&Ask::Services { ended: true })? {
+        Answer::Jobs { jobs, .. } => jobs,
+        answer => return Err(makes_no_sense(&answer)),
+    };
+    let mut latest: BTreeMap<String, JobView> = BTreeMap::new();
+    for job in jobs {
+        let Some(service) = &job.service else { continue };
+        let name = format!("{}/{}", job.user, service.name);
+        if latest.get(&name).is_none_or(|other| other.submitted <= job.submitted) {
+            latest.insert(name, job);
+        }
+    }
+    let lost = latest.into_iter().filter(|(_, job)| job.state == JobState::AttemptsMax);
+    Ok(lost.map(|(name, job)| LostService { name, job: job.id }).collect())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people")]

@@ -1,9 +1,10 @@
 //! The past: a file of samples for each subject, which [`collect`] fills.
 //!
-//! What running jobs use is kept in memory ([`runs`]). Subjects are the grid, the file system, and each host, queue and fileset, up to `subjects_max` of those. Samples survive the end
-//! of the process, however it comes; after a crash of the machine the latest seconds may be missing.
+//! Subjects are the grid, the file system, and each host, queue and fileset, up to `subjects_max` of those; running jobs have a file of their
+//! own ([`runs`]). Samples survive the end of the process, however it comes; after a crash of the machine the latest seconds may be missing.
 
 pub mod collect;
+pub mod errors;
 pub mod ring;
 pub mod runs;
 

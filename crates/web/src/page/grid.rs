@@ -15,12 +15,13 @@ use crate::api::grid::{all_hosts, all_queues};
 const CHARTS: usize = 12;
 
 pub fn queues(view: &View<'_>) -> Page {
-    let (queues, _) = all_queues(&mut view.site.app.client(view.who)?)?;
+    let (mut queues, _) = all_queues(&mut view.site.app.client(view.who)?)?;
+    queues.sort_by_key(|queue| std::cmp::Reverse(queue.priority));
     let (seconds, _) = range(view);
     let body = html! {
         div.scroll {
             table {
-                thead { tr { th { "Queue" } th.number { "Priority" } th { "Takes" } th { "Starts" } th { "Windows" } th { "Slots" } th.number { "Waiting" } th.number { "Held" } th.number { "On hosts" } @if view.who.admin { th { "Change" } } } }
+                thead { tr { th { "Queue" } th.number { "Priority" } th { "Takes jobs" } th { "Starts jobs" } th { "Time windows" } th { "Slots" } th.number { "Waiting" } th.number { "Held" } th.number { "On hosts" } @if view.who.admin { th { "Change" } } } }
                 tbody { @for queue in &queues { (queue_row(view, queue)) } }
             }
         }
@@ -45,7 +46,7 @@ fn queue_row(view: &View<'_>, queue: &QueueView) -> Markup {
             td { (state(if queue.windows_open { "open" } else { "closed" })) }
             td {
                 @if let Some(most) = queue.slots_max { (meter(f64::from(queue.used_slots), f64::from(most), &format!("{} of {most}", queue.used_slots))) }
-                @else { (queue.used_slots) ", without a limit" }
+                @else { (queue.used_slots) " (no limit)" }
             }
             td.number { (queue.pending_tasks) }
             td.number { (queue.held_tasks) }

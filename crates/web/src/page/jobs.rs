@@ -17,6 +17,8 @@ use crate::problem::{Problem, kind_of};
 
 /// The most lines of the list.
 const LINES: u32 = 1000;
+/// The most lines in which a filter looks.
+const SEARCHED: u32 = 20_000;
 /// Bytes of output that the page of a job shows.
 const TAIL: u64 = 16 << 10;
 
@@ -24,14 +26,19 @@ pub fn list(view: &View<'_>) -> Page {
     let wanted = |name: &str| view.request.parameter(name).unwrap_or_default().to_owned();
     let (text, chosen) = (wanted("text"), wanted("state"));
     let ended = view.request.parameter("ended").is_some();
-    let (mut found, total) = view.site.app.client(view.who)?.jobs(None, ended, Some(LINES))?;
+    let is_search = !text.is_empty() || !chosen.is_empty();
+    let most = if is_search { SEARCHED } else { LINES };
+    let (mut found, total) = view.site.app.client(view.who)?.latest_jobs(ended, most)?;
     let read = found.len() as u64;
+    found.reverse();
     found.retain(|job| {
         let fits = [name_of(job), job.user.to_string(), job.queue.to_string(), job.id.clone()]
             .iter()
             .any(|part| part.to_lowercase().contains(&text.to_lowercase()));
         fits && (chosen.is_empty() || job.state.word() == chosen)
     });
+    let fitting = found.len();
+    found.truncate(LINES as usize);
     let body = html! {
         form.filter method="get" action="/jobs" {
             label { "Name, user, queue or number " input type="search" name="text" value=(text); }
@@ -48,7 +55,8 @@ pub fn list(view: &View<'_>) -> Page {
             button type="submit" { "Show" }
         }
         (jobs(view, &found))
-        @if total > read { p.note { "The first " (read) " of " (total) " lines were looked at." } }
+        @if fitting > found.len() { p.note { "The latest " (found.len()) " of " (fitting) " lines that fit." } }
+        @if total > read { p.note { "Only the latest " (read) " of " (total) " lines were looked at: " code { "forebay jobs" } " lists all." } }
     };
     Ok(Content { title: "Jobs".to_owned(), body })
 }
@@ -63,7 +71,7 @@ pub fn one(view: &View<'_>, id: &str) -> Page {
     let lines = match found {
         Ok((lines, _)) => lines,
         Err(problem) if problem.kind == kind_of(RefusalKind::NoJob).0 && !attempts.is_empty() => {
-            let body = html! { p { "The job has finished, and only its history is still known." } (history(&attempts)) };
+            let body = html! { p { "The job has finished, and only its history is still known." } (timeline(view, id)) (history(&attempts)) };
             return Ok(Content { title: format!("Job {target}"), body });
         }
         Err(problem) => return Err(problem),
@@ -76,7 +84,7 @@ pub fn one(view: &View<'_>, id: &str) -> Page {
     let body = html! {
         (buttons(view, target, &lines))
         (facts(view, first, (&lines, is_array)))
-        h2 { "Why" }
+        h2 { @if first.host.is_none() && first.ended.is_none() { "Why it waits" } @else { "Placement" } }
         @match &said {
             Ok(said) => {
                 ul { @for reason in &said.reasons { li { (reason) } } }
@@ -91,7 +99,7 @@ pub fn one(view: &View<'_>, id: &str) -> Page {
             }
             Err(problem) => { p.note { (problem.detail) } }
         }
-        @if is_array { h2 { "Elements" } (jobs(view, &lines)) } @else { (timeline(view, first)) }
+        @if is_array { h2 { "Elements" } (jobs(view, &lines)) } @else { (timeline(view, &first.id)) }
         (history(&attempts))
         @if !is_array { (output(view, target, first)) }
     };
@@ -153,7 +161,7 @@ fn facts(view: &View<'_>, job: &JobView, (lines, is_array): (&[JobView], bool)) 
             @if let Some(asked) = &job.asked {
                 dt { "Memory" } dd {
                     (asked.memory_bytes.map_or_else(|| "none".to_owned(), bytes)) " requested"
-                    @if let Some(peak) = used.and_then(|used| used.peak_memory_bytes) { "; " (bytes(peak)) " used at most" }
+                    @if let Some(peak) = used.and_then(|used| used.peak_memory_bytes) { "; peak " (bytes(peak)) }
                 }
                 dt { "Time limit" } dd { (seconds(asked.time_limit_seconds)) }
                 dt { "Directory" } dd { code { (asked.directory) } }
@@ -168,8 +176,8 @@ fn facts(view: &View<'_>, job: &JobView, (lines, is_array): (&[JobView], bool)) 
 }
 
 /// What the latest start used over time, as far as the server saw it.
-fn timeline(view: &View<'_>, job: &JobView) -> Markup {
-    let Some((start, points)) = view.site.app.runs.of(&job.id) else { return html! {} };
+fn timeline(view: &View<'_>, id: &str) -> Markup {
+    let Some((start, points)) = view.site.app.runs.of(id) else { return html! {} };
     let end = points.last().map_or(0.0, |point| point.end);
     let axis = TimeAxis { end, bands: Vec::new(), zero: Zero::Start };
     let line = |place: usize, label: &str, of: fn(&Point) -> f64| Series {
@@ -227,14 +235,20 @@ fn history(attempts: &[AttemptRecord]) -> Markup {
     }
 }
 
+/// What follows the first end of a line, if there is one: what comes before is the rest of a line.
+fn whole_lines(text: &str) -> &str {
+    text.split_once('\n').map_or(text, |(_, rest)| rest)
+}
+
 fn output(view: &View<'_>, target: Target, job: &JobView) -> Markup {
     let show = |title: &str, stream: Stream| {
         html! {
             h2 { (title) }
             @match tail(&view.site.app, view.who, (target, stream), (None, TAIL)) {
                 Ok(read) => {
+                    @let text = if read.offset > 0 { whole_lines(&read.text) } else { &read.text };
                     p.note { (read.path) ", " (bytes(read.length)) @if read.offset > 0 { "; the end of it" } }
-                    @if !read.text.is_empty() { pre.output tabindex="0" { (read.text) } }
+                    @if !text.is_empty() { pre.output tabindex="0" { (text) } }
                 }
                 Err(problem) => { p.note { (problem.detail) } }
             }

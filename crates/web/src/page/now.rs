@@ -1,13 +1,14 @@
 //! The first page: are the cores fed?
 
-use forebay_engine::protocol::HostState;
+use forebay_engine::protocol::{HostState, JobView};
 use forebay_study::chart::unit::Unit;
 use maud::{Markup, html};
 
 use super::action::encoded;
 use super::layout::Content;
-use super::plot::{chart, figures, jobs, range, ranges};
+use super::plot::{chart, figures, name_of, range, ranges, took};
 use super::{Page, View};
+use crate::history::runs::Point;
 use crate::watched::{Files, Waiting};
 
 /// The most lines of a list.
@@ -16,26 +17,27 @@ const LINES: usize = 10;
 pub fn page(view: &View<'_>) -> Page {
     let look = view.site.look.lock().clone();
     let (seconds, _) = range(view);
-    let (mut running, _) = view.site.app.client(view.who)?.jobs(None, false, Some(1000))?;
-    running.retain(|job| job.host.is_some());
+    let (jobs, _) = view.site.app.client(view.who)?.jobs(None, false, Some(1000))?;
+    let of = |job: JobView| Running { lately: view.site.app.runs.latest(&job.id), job };
+    let mut running: Vec<Running> =
+        jobs.into_iter().filter(|job| job.host.is_some()).map(of).collect();
     running.sort_by(|one, other| {
-        let cpu = |job: &forebay_engine::protocol::JobView| {
-            job.usage.map_or(0.0, |usage| usage.cpu_seconds())
-        };
-        cpu(other).total_cmp(&cpu(one))
+        let use_of = |one: &Running| (one.bytes(), one.processors());
+        let ((bytes, cpu), (other_bytes, other_cpu)) = (use_of(one), use_of(other));
+        other_bytes.total_cmp(&bytes).then(other_cpu.total_cmp(&cpu))
     });
-    running.truncate(LINES);
     let body = html! {
         @if let Some(reason) = &look.unreachable { p.problem { "The controller is unreachable: " (reason) } }
         @if let Some(trouble) = &look.trouble { p.problem { (trouble) } }
-        (key_figures(view))
+        @if let Some(fault) = &look.files_fault { p.problem { "The file system: " (fault) } }
+        (key_figures(view, running.iter().map(Running::bytes).sum()))
         (ranges(view))
         div.pair {
             (chart(view, ("grid", seconds), ("Slots", Unit::Count), &[("used_slots", "in use"), ("slots", "of all hosts")]))
             (chart(view, ("grid", seconds), ("Tasks", Unit::Count), &[("active_tasks", "on hosts"), ("pending_tasks", "waiting"), ("held_tasks", "held")]))
             (chart(view, ("grid", seconds), ("Tasks that end, per minute", Unit::Plain), &[("jobs_per_minute", "all"), ("failed_per_minute", "failed")]))
             @if look.files.is_some() {
-                (chart(view, ("files", seconds), ("File system: bytes", Unit::BytesPerSecond), &[("read_bytes_per_second", "read"), ("written_bytes_per_second", "written")]))
+                (chart(view, ("files", seconds), ("File system: bytes through the daemon", Unit::BytesPerSecond), &[("read_bytes_per_second", "read"), ("written_bytes_per_second", "written")]))
                 (chart(view, ("files", seconds), ("File system: operations", Unit::PerSecond), &[("operations_per_second", "operations")]))
                 (chart(view, ("files", seconds), ("File system: latency", Unit::Seconds), &[("latency_p99_seconds", "99 of 100"), ("latency_mean_seconds", "mean")]))
             }
@@ -49,13 +51,13 @@ pub fn page(view: &View<'_>) -> Page {
             (waits(files))
         }
         h2 { "Jobs that run" @if !view.who.admin { ": yours" } }
-        (jobs(view, &running))
+        @if running.is_empty() { p.note { "No job runs." } } @else { (running_jobs(view, &running)) }
         p { a href="/jobs" { "All jobs" } }
     };
     Ok(Content { title: "Now".to_owned(), body })
 }
 
-fn key_figures(view: &View<'_>) -> Markup {
+fn key_figures(view: &View<'_>, job_bytes: f64) -> Markup {
     let look = view.site.look.lock().clone();
     let up: Vec<_> = look.hosts.iter().filter(|host| host.state == HostState::Up).collect();
     let slots: u32 = up.iter().map(|host| host.slots).sum();
@@ -72,13 +74,74 @@ fn key_figures(view: &View<'_>) -> Markup {
         (pending.to_string(), "tasks wait"),
         (format!("{} of {}", up.len(), look.hosts.len()), "hosts are up"),
     ];
+    all.push((
+        Unit::BytesPerSecond.show(job_bytes),
+        if view.who.admin { "read and written by jobs" } else { "read and written by your jobs" },
+    ));
     if let Some(files) = &look.files {
-        all.push((shown(Unit::BytesPerSecond, look.rates.read_bytes), "read from the file system"));
-        all.push((shown(Unit::BytesPerSecond, look.rates.written_bytes), "written to it"));
+        all.push((shown(Unit::BytesPerSecond, look.rates.read_bytes), "read through the daemon"));
+        all.push((
+            shown(Unit::BytesPerSecond, look.rates.written_bytes),
+            "written through the daemon",
+        ));
         all.push((shown(Unit::Seconds, look.rates.latency_p99), "99 of 100 operations take less"));
         all.push((files.waiting.to_string(), "requests wait for over a second"));
     }
     figures(&all)
+}
+
+/// A job that runs, with what it did lately.
+struct Running {
+    job: JobView,
+    lately: Option<Point>,
+}
+
+impl Running {
+    /// Bytes read and written in a second; 0 if that is not known.
+    fn bytes(&self) -> f64 {
+        self.lately.map_or(0.0, |point| known(point.read) + known(point.written))
+    }
+
+    fn processors(&self) -> f64 {
+        self.lately.map_or(0.0, |point| known(point.processors))
+    }
+}
+
+fn known(value: f64) -> f64 {
+    if value.is_finite() { value } else { 0.0 }
+}
+
+/// Those that move most bytes.
+fn running_jobs(view: &View<'_>, running: &[Running]) -> Markup {
+    let now = view.site.app.now();
+    let shown = |unit: Unit, value: Option<f64>| {
+        value
+            .filter(|value| value.is_finite())
+            .map_or_else(|| "-".to_owned(), |value| unit.show(value))
+    };
+    html! {
+        div.scroll { table {
+            thead { tr { th { "Job" } th { "Name" } th { "User" } th { "Queue" } th { "Host" } th.number { "For" } th.number { "Processors" } th.number { "I/O wait" } th.number { "Read" } th.number { "Written" } } }
+            tbody {
+                @for Running { job, lately } in running.iter().take(LINES) {
+                    tr {
+                        td { a href={ "/jobs/" (encoded(&job.id)) } { (job.id) } }
+                        td { (name_of(job)) } td { (job.user) } td { (job.queue) }
+                        td { @if let Some(host) = &job.host { (host) } }
+                        td.number { (took(job.started, now)) }
+                        td.number { (shown(Unit::Plain, lately.map(|point| point.processors))) }
+                        td.number { (shown(Unit::Share, lately.map(|point| point.io_wait))) }
+                        td.number { (shown(Unit::BytesPerSecond, lately.map(|point| point.read))) }
+                        td.number { (shown(Unit::BytesPerSecond, lately.map(|point| point.written))) }
+                    }
+                }
+            }
+        } }
+        p.note {
+            @if running.len() > LINES { "The " (LINES) " of " (running.len()) " that move most bytes. " }
+            "Bytes are those of system calls, native scratch and the page cache included."
+        }
+    }
 }
 
 /// The longest waits.

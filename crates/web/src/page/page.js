@@ -5,6 +5,9 @@
   const main = document.getElementById("main"), state = document.getElementById("state");
   if (!state) return;
   let due = 0, busy = false;
+  // The latest output of a job is what people look for: it is followed, unless somebody scrolls up.
+  const atEnd = (one) => one.scrollTop + one.clientHeight >= one.scrollHeight - 4;
+  for (const one of main.querySelectorAll("pre.output")) one.scrollTop = one.scrollHeight;
   const inUse = () => {
     const at = document.activeElement, marked = String(getSelection());
     return marked !== "" || (at && main.contains(at) && /^(INPUT|SELECT|TEXTAREA)$/.test(at.tagName));
@@ -29,11 +32,12 @@
   function put(page, fresh) {
     const open = [...main.querySelectorAll("details")].map((one) => one.open);
     const at = document.activeElement, place = main.contains(at) ? [...main.querySelectorAll("a, button, [tabindex]")].indexOf(at) : -1;
-    const scrolled = [...main.querySelectorAll(".scroll, pre")].map((one) => [one.scrollLeft, one.scrollTop]);
+    const scrolled = [...main.querySelectorAll(".scroll, pre")].map((one) => [one.scrollLeft, one.scrollTop, atEnd(one)]);
     main.replaceChildren(...fresh.childNodes);
     main.querySelectorAll("details").forEach((one, number) => { one.open = open[number] === true; });
     main.querySelectorAll(".scroll, pre").forEach((one, number) => {
       if (scrolled[number]) [one.scrollLeft, one.scrollTop] = scrolled[number];
+      if (scrolled[number]?.[2] && one.matches("pre.output")) one.scrollTop = one.scrollHeight;
     });
     if (place >= 0) main.querySelectorAll("a, button, [tabindex]")[place]?.focus({ preventScroll: true });
     for (const svg of main.querySelectorAll(".plot > svg[data-unit]")) readable(svg);

@@ -51,16 +51,23 @@ pub fn chart(
     let Some(samples) = view.site.app.history.read(subject, now, seconds) else {
         return html! { p.note { (title) ": nothing was recorded yet." } };
     };
-    let begin = (now.0 / 1000).saturating_sub(seconds);
+    let known =
+        samples.times.first().map_or(seconds, |first| (now.0 / 1000).saturating_sub(*first));
+    let shown = window(seconds, known);
+    let begin = (now.0 / 1000).saturating_sub(shown);
     let series = lines.iter().enumerate().map(|(place, (column, label))| Series {
         label: (*label).to_owned(),
         ink: Ink::number(place),
         figures: latest(&samples, column).map(|value| unit.show(value)).unwrap_or_default(),
         points: points(&samples, column, begin),
     });
-    let axis = TimeAxis { end: seconds as f64, bands: Vec::new(), zero: Zero::Now };
+    let axis = TimeAxis { end: shown as f64, bands: Vec::new(), zero: Zero::Now };
     let range = RANGES.iter().find(|(_, of, _)| *of == seconds).map_or("time", |found| found.0);
-    let note = format!("The last {range}.");
+    let note = if shown < seconds {
+        format!("The last {}; nothing was recorded before.", span(shown as f64))
+    } else {
+        format!("The last {range}.")
+    };
     let chart = TimeChart {
         caption: Caption::new(title, &note),
         unit,
@@ -70,6 +77,13 @@ pub fn chart(
         rules: Vec::new(),
     };
     chart.lines().unwrap_or_else(|| html! { p.note { (title) ": nothing was recorded yet." } })
+}
+
+/// How many of the latest seconds a chart shows that could show `seconds`, of which only `known` were recorded: what there is must not be
+/// a speck at the edge.
+fn window(seconds: u64, known: u64) -> u64 {
+    const LEAST: u64 = 300;
+    if known.saturating_mul(2) < seconds { known.max(LEAST).min(seconds) } else { seconds }
 }
 
 /// Points of a line. Where nothing was recorded for more than three steps, there is a gap.
@@ -157,7 +171,7 @@ pub fn said(at: &Time) -> Markup {
 /// How long something took, or has taken.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 pub fn took(from: Option<Moment>, to: Moment) -> String {
-    from.map_or_else(|| "-".to_owned(), |from| span((to.since(from) / 1000) as f64))
+    from.map_or_else(|| "-".to_owned(), |from| span(to.since(from) as f64 / 1000.0))
 }
 
 /// A number of bytes.
@@ -200,4 +214,18 @@ pub fn jobs(view: &View<'_>, jobs: &[JobView]) -> Markup {
 pub fn name_of(job: &JobView) -> String {
     let name = if job.name.is_empty() { job.command.join(" ") } else { job.name.clone() };
     forebay_study::chart::gantt::cut(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chart_of_a_young_server_shows_what_there_is() {
+        assert_eq!(window(3600, 20), 300);
+        assert_eq!(window(3600, 700), 700);
+        assert_eq!(window(3600, 1800), 3600);
+        assert_eq!(window(60, 1), 60);
+        assert_eq!(window(86_400, 90_000), 86_400);
+    }
 }

@@ -24,7 +24,10 @@ pub fn files(view: &View<'_>) -> Page {
     oldest.sort_by_key(|area| area.made);
     let body = html! {
         @match &look.files {
-            None => { p.note { "No file system is mounted beside this grid: forebay web serve --files names another one." } }
+            None => {
+                @if let Some(fault) = &look.files_fault { p.problem { (fault) } }
+                @else { p.note { "No file system is mounted beside this grid: forebay web serve --files names another one." } }
+            }
             Some(files) => {
                 p { "Mounted at " code { (files.mountpoint.as_deref().unwrap_or("-")) } ", home folder " code { (files.home) } "." }
                 h2 { "Disks" }
@@ -41,7 +44,12 @@ pub fn files(view: &View<'_>) -> Page {
                                 td { (fileset.name) } td { (fileset.kind) }
                                 td.number { (fileset.bytes.map_or_else(|| "-".to_owned(), bytes)) }
                                 td.number { (fileset.inodes.map_or_else(|| "-".to_owned(), |count| count.to_string())) }
-                                td { @if let Some(fault) = &fileset.fault { (state("fault")) " " (fault) } @else { (state("open")) } }
+                                td {
+                                    @if let Some(fault) = &fileset.fault { (state("fault")) " " (fault) } @else { (state("open")) }
+                                    @if fileset.waiting_for_copies > 0 { "; " (fileset.waiting_for_copies) " files wait for copies" }
+                                    @if let Some(fault) = &fileset.copies_fault { "; " (fault) }
+                                    @if !fileset.damaged.is_empty() { "; damaged: " (fileset.damaged.join(", ")) }
+                                }
                             }
                         }
                     }
@@ -104,7 +112,11 @@ fn disk_row(disk: &crate::watched::Disk) -> Markup {
     let used = disk.total_bytes.saturating_sub(disk.free_bytes);
     html! {
         tr {
-            td { code { (disk.name) } @if let Some(fault) = &disk.fault { " " (state("fault")) " " (fault) } }
+            td {
+                code { (disk.name) }
+                @if let Some(fault) = &disk.fault { " " (state("fault")) " " (fault) }
+                @if disk.errors > 0 { " " (disk.errors) " errors since the mount" @if let Some(last) = &disk.last_error { ", the latest: " (last) } }
+            }
             td { (meter(used as f64, disk.total_bytes as f64, &format!("{} of {}", bytes(used), bytes(disk.total_bytes)))) }
             td.number { (bytes(disk.free_bytes)) }
         }
@@ -123,7 +135,10 @@ fn nodes(cluster: &ClusterHealth) -> Markup {
                     @for node in &cluster.nodes {
                         tr {
                             td { (node.name) }
-                            td { @if let Some(away) = &node.away { (state("away")) ": " (away) } @else { (state("up")) } }
+                            td {
+                                @if let Some(away) = &node.away { (state("away")) ": " (away) } @else { (state("up")) }
+                                @for problem in &node.problems { "; " (problem) }
+                            }
                             td { (time(node.certificate_expires)) }
                         }
                     }
@@ -144,7 +159,7 @@ pub fn health(view: &View<'_>) -> Page {
         @if alerts.iter().all(|alert| !alert.firing) { p { (good("No alert fires.")) } }
         @if !alerts.is_empty() {
             div.scroll { table {
-                thead { tr { th { "Alert" } th { "State" } th { "What" } th { "Since" } th { "Over" } } }
+                thead { tr { th { "Alert" } th { "State" } th { "Description" } th { "Since" } th { "Resolved" } } }
                 tbody {
                     @for alert in alerts.iter().take(100) {
                         tr {
@@ -155,7 +170,7 @@ pub fn health(view: &View<'_>) -> Page {
                     }
                 }
             } }
-            p.note { code { "forebay alerts --mute CODE --for '4 h'" } " has nobody notified of an alert for a time." }
+            p.note { code { "forebay alerts --mute CODE --for '4 h'" } " mutes an alert for that time: it is listed, and nobody is notified." }
         }
         @if let Some(cluster) = &view.site.look.lock().clone().cluster { (nodes(cluster)) }
         h2 { "What the advisor finds on this machine" }

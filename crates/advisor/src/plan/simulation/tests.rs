@@ -8,7 +8,7 @@ fn job(node: u32, due_seconds: f64, processor: f64, bytes: f64, other: f64) -> J
         background_bytes: 0.0,
         other_seconds: other,
     };
-    Job { node: Some(node), slots: 1, due_seconds, demand }
+    Job { node: Some(node), slots: 1, due_seconds, demand, queue: 0 }
 }
 
 fn setup(nodes: u32, cores: f64, concurrent: u32) -> Setup {
@@ -147,4 +147,29 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(simulate(&[], &fine).unwrap(), Prediction::default());
     // A job that needs nothing ends at once.
     assert_eq!(simulate(&[job(0, 2.0, 0.0, 0.0, 0.0)], &fine).unwrap().seconds, 2.0);
+}
+
+#[test]
+fn a_queue_of_higher_priority_starts_first_and_a_limit_holds_only_its_own_jobs_back() {
+    let of = |queue: usize, due: f64| Job { node: None, queue, ..job(0, due, 2.0, 0.0, 0.0) };
+    let queues = |slots_max| {
+        [Queue::default(), Queue { priority: 5, slots_max: None }, Queue { priority: 9, slots_max }]
+    };
+    // One slot: the first runs, then the queues by their priority, whoever was due first.
+    let jobs = vec![of(0, 0.0), of(0, 0.5), of(1, 1.0), of(2, 1.5)];
+    let found = simulate_queues(&jobs, &setup(1, 4.0, 1), &queues(None)).unwrap();
+    let waits: Vec<f64> = found.waits.concat();
+    for (found, expected) in waits.iter().zip([0.0, 5.5, 3.0, 0.5]) {
+        close(*found, expected);
+    }
+    close(found.prediction.slot_wait_seconds, 9.0);
+    // Two slots, of which the highest queue may have one: its second job waits, the others pass it.
+    let jobs = vec![of(2, 0.0), of(2, 0.0), of(0, 0.0), of(1, 1.0)];
+    let found = simulate_queues(&jobs, &setup(1, 4.0, 2), &queues(Some(1))).unwrap();
+    close(found.waits[2][1], 2.0);
+    close(found.waits[0][0], 0.0);
+    close(found.waits[1][0], 1.0);
+    let wide = vec![Job { slots: 2, ..of(2, 0.0) }];
+    assert!(simulate_queues(&wide, &setup(1, 4.0, 2), &queues(Some(1))).is_err());
+    assert!(simulate(&[of(1, 0.0)], &setup(1, 4.0, 1)).is_err(), "a queue that is not there");
 }

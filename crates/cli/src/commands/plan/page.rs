@@ -9,7 +9,7 @@ use forebay_study::report::{Head, Section, Standing, page, sheet};
 use forebay_study::summary::Sheet;
 use maud::{Markup, html};
 
-use super::{Evidence, Measured, Verified, recorded};
+use super::{Evidence, Measured, OfGrid, Verified, recorded};
 
 /// The whole page.
 pub(super) fn plan_page(plan: &Plan, evidence: &Evidence<'_>) -> Markup {
@@ -25,6 +25,10 @@ pub(super) fn plan_page(plan: &Plan, evidence: &Evidence<'_>) -> Markup {
         section("storage", "Storage", html! { (layout_charts(plan)) (sheet(&layouts(plan))) }),
         section("what-if", "What if", html! { (what_if_chart(plan)) (sheet(&what_if(plan))) }),
     ];
+    if let Some(busiest) = evidence.busiest {
+        sections
+            .insert(0, section("queues", "Queues in the busiest hour", sheet(&queues(busiest))));
+    }
     if let Some(found) = evidence.verified {
         let body = html! { (error_chart(found)) (sheet(&accuracy(found))) };
         sections.push(section("accuracy", "How far predictions are off", body));
@@ -108,6 +112,16 @@ fn numbers(plan: &Plan) -> Sheet {
     }
     let note = "Each number uses those above it.".to_owned();
     table("numbers", "The numbers with their formulas", vec![note], rows)
+}
+
+/// What each queue did.
+fn queues(busiest: &OfGrid) -> Sheet {
+    let mut rows = Table::new(&OfGrid::COLUMNS);
+    for (queue, numbers) in busiest.rows() {
+        rows.push(std::iter::once(queue.into()).chain(numbers.map(Into::into)).collect());
+    }
+    let note = "Jobs at once and MB/s are those of the busiest hour; the other numbers are of all finished jobs.".to_owned();
+    table("queues", "Demand and waits by queue", vec![note], rows)
 }
 
 fn layouts(plan: &Plan) -> Sheet {

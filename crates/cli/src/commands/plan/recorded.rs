@@ -81,6 +81,7 @@ pub fn on_machines(
         slots: 1,
         due_seconds: due(stage, job),
         demand: demand(&job.usage, storage),
+        queue: 0,
     };
     if spread {
         let dealt = stage.jobs.iter().zip((0..machines * stage.nodes).cycle());
@@ -196,7 +197,7 @@ pub fn predict(
             format!("no job of class {:?} was recorded to predict from", job.class)
         })?;
         let (node, due_seconds) = (Some(job.node), due(stage, job));
-        jobs.push(Job { node, slots: 1, due_seconds, demand });
+        jobs.push(Job { node, slots: 1, due_seconds, demand, queue: 0 });
     }
     let setup = Setup {
         nodes: stage.nodes,

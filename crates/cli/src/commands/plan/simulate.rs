@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use forebay_advisor::plan::shown;
 use forebay_advisor::plan::simulation::{
-    NODES_MAX, Prediction, Setup, Storage, StorageOf, simulate,
+    NODES_MAX, Prediction, Queue, Setup, Storage, StorageOf, simulate, simulate_queues,
 };
 use forebay_engine::home::GridHome;
 use forebay_grid::parse::period::Period;
 use forebay_study::record::{Record, Stage};
 
-use super::history::History;
+use super::history::{History, QueueDemand, TaskQueue, Waits};
 use super::recorded::{self, Checked};
 use crate::commands::grid::home_of;
 use crate::output::{Table, put_json, put_text};
@@ -22,7 +22,8 @@ use crate::output::{Table, put_json, put_text};
 /// RESULT is the folder of a study (forebay bench run). Its jobs are run again by a model of processors, storage and slots, which
 /// takes what each job needed from the record and adds the waiting that the new set-up causes. With --history the jobs are those that
 /// a grid has finished, as far as it still lists them: each is due when it was submitted (with a condition or a time to wait for: when it
-/// was started), and goes to the machine with most free slots. --check shows how far the
+/// was started), and goes to the machine with most free slots, those of a queue of higher priority first and no more than the slots
+/// of its queue; a second table says what each queue needed, how long its jobs waited, and would wait. --check shows how far the
 /// model is off: it predicts another study of the same classes of jobs, or the other stages of this one, and prints both.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -91,6 +92,24 @@ struct Row {
     bound_by: &'static str,
 }
 
+/// A queue of a history, with what it would wait for.
+#[derive(serde::Serialize)]
+struct QueueRow {
+    #[serde(flatten)]
+    queue: TaskQueue,
+    #[serde(flatten)]
+    demand: QueueDemand,
+    predictions: Vec<QueuePrediction>,
+}
+
+/// The waits of a queue on a number of machines.
+#[derive(serde::Serialize)]
+struct QueuePrediction {
+    machines: u32,
+    #[serde(flatten)]
+    waits: Waits,
+}
+
 impl SimulateCommand {
     pub fn run(self) -> Result<ExitCode> {
         if let Some(root) = &self.history {
@@ -139,16 +158,27 @@ impl SimulateCommand {
         let concurrent = self.concurrent.unwrap_or(history.slots);
         let cores = self.cores.unwrap_or(f64::from(history.slots));
         let jobs = history.jobs(concurrent, storage);
-        let row = |&machines: &u32| {
+        let rules: Vec<Queue> = history.queues.iter().map(|queue| queue.rule).collect();
+        let queue_row = |(queue, demand): (&TaskQueue, QueueDemand)| {
+            let (queue, predictions) = (queue.clone(), Vec::new());
+            QueueRow { queue, demand, predictions }
+        };
+        let mut queues: Vec<QueueRow> =
+            history.queues.iter().zip(history.demands()).map(queue_row).collect();
+        let mut rows = Vec::new();
+        for &machines in &self.machines {
             if !(1..=NODES_MAX).contains(&machines) {
                 bail!("--machines {machines}: must be 1 to {NODES_MAX}");
             }
             let (nodes, nodes_per_machine) = (machines, 1);
             let machine_cores = cores;
             let setup = Setup { nodes, nodes_per_machine, machine_cores, concurrent, storage };
-            Ok(Row::of(machines, jobs.len(), simulate(&jobs, &setup)?))
-        };
-        let rows = self.machines.iter().map(row).collect::<Result<Vec<Row>>>()?;
+            let found = simulate_queues(&jobs, &setup, &rules)?;
+            for (row, waits) in queues.iter_mut().zip(found.waits) {
+                row.predictions.push(QueuePrediction { machines, waits: Waits::of(waits) });
+            }
+            rows.push(Row::of(machines, jobs.len(), found.prediction));
+        }
         let (seconds, waited) = (history.seconds(), history.slot_wait_seconds());
         if history.unread > 0 {
             note!("forebay: {} lines of jobs were not read: there are too many", history.unread);
@@ -156,7 +186,7 @@ impl SimulateCommand {
         if self.json {
             put_json(&serde_json::json!({
                 "jobs": jobs.len(), "hosts": history.hosts(), "seconds": seconds, "slot_wait_seconds": waited, "cores": cores,
-                "concurrent": concurrent, "storage": storage, "predictions": rows,
+                "concurrent": concurrent, "storage": storage, "predictions": rows, "queues": queues,
             }))?;
         } else {
             let what = format!(
@@ -166,7 +196,8 @@ impl SimulateCommand {
                 history.hosts(),
                 shown(waited)
             );
-            put_text(&text(&what, cores, storage, &rows))?;
+            let all = text(&what, cores, storage, &rows);
+            put_text(&format!("{all}\n{}", queue_text(&queues, &self.machines)))?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -270,6 +301,37 @@ fn text(what: &str, cores: f64, storage: Option<Storage>, rows: &[Row]) -> Strin
     }
     text += &table.render();
     text
+}
+
+/// What each queue needed and how long its jobs waited and would wait: the mean, and what 95 of 100 stay below.
+fn queue_text(queues: &[QueueRow], machines: &[u32]) -> String {
+    let mut heading: Vec<String> =
+        ["queue", "priority", "limit", "jobs", "slot h", "CPU h", "waited s"]
+            .map(str::to_owned)
+            .into();
+    heading.extend(machines.iter().map(|number| format!("on {number}")));
+    let mut table = Table::new(&heading.iter().map(String::as_str).collect::<Vec<_>>());
+    let shown_waits = |waits: &Waits| {
+        format!("{} / {}", shown(waits.slot_wait_seconds_mean), shown(waits.slot_wait_seconds_p95))
+    };
+    for row in queues {
+        let (rule, demand) = (row.queue.rule, &row.demand);
+        let mut cells = vec![
+            row.queue.queue.clone(),
+            rule.priority.to_string(),
+            rule.slots_max.map_or_else(|| "-".to_owned(), |most| most.to_string()),
+            demand.jobs.to_string(),
+            shown(demand.slot_hours),
+            shown(demand.processor_hours),
+            shown_waits(&demand.waits),
+        ];
+        cells.extend(row.predictions.iter().map(|one| shown_waits(&one.waits)));
+        table.row(cells);
+    }
+    format!(
+        "Seconds that jobs of each queue waited for slots, and would wait on so many machines: mean / 95th percentile\n\n{}",
+        table.render()
+    )
 }
 
 fn read(folder: &Path) -> Result<Record> {

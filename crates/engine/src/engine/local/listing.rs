@@ -41,7 +41,19 @@ pub(super) fn jobs(
         let known = |first| ledger.jobs_from(first).filter(move |(_, job)| seen(job));
         let total = || known(JobId(0)).map(|(_, job)| count(job, wanted)).sum();
         let total = page.from.is_none().then(total);
-        let from = page.from.unwrap_or_default();
+        let latest = || {
+            let most = u64::from(page.latest?);
+            let mut lines = 0;
+            let jobs = ledger.jobs().rev().filter(|(_, job)| seen(job));
+            let within = jobs.take_while(|(_, job)| {
+                let before = lines;
+                lines += count(job, wanted);
+                // A job with more lines than that is shown from its beginning.
+                lines <= most || before == 0
+            });
+            within.last().map(|(job, _)| TaskId { job, index: 0 })
+        };
+        let from = page.from.or_else(latest).unwrap_or_default();
         for (id, job) in known(from.job) {
             let index = if id == from.job { from.index } else { 0 };
             if count(job, wanted) > 0 && !lines.add(TaskId { job: id, index }, job, wanted) {

@@ -90,6 +90,9 @@ pub struct DiskStatus {
     /// Bytes among them that are kept aside now.
     #[serde(default)]
     pub reserve_held_bytes: u64,
+    /// It was found not to take what is written to it, since the mount.
+    #[serde(default)]
+    pub is_failing: bool,
     /// Errors since the mount.
     pub errors: u64,
     /// The latest error.
@@ -315,6 +318,7 @@ impl DiskStatus {
             spare_objects: 0,
             reserve_bytes: 0,
             reserve_held_bytes: 0,
+            is_failing: false,
             errors: 0,
             last_error: None,
             advice: description.advice,

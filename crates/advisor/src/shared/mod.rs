@@ -1,22 +1,26 @@
 //! Whether a storage that several hosts mount is fit for shared analytics data.
 //!
-//! Two directories lead to the same storage: two mounts of it on one host, or (for what one mount can show) twice the same.
+//! Two directories lead to the same storage: on two hosts, two mounts of it on one host, or (for what one mount can show) twice the same.
 //! Each test does on one side what a program does, and looks at the other. It needs no other software. How it behaves
 //! after a power cut cannot be seen from here.
 
+mod side;
+
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use forebay_base::Clock;
-use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
+pub use self::side::{Answer, Ask, Far, Lock, Near, OtherSide, serve};
 use crate::finding::Severity;
+
+/// What the name of the folder of the tests begins with.
+const FOLDER: &str = ".forebay-doctor-";
 
 /// What one test showed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -32,7 +36,7 @@ pub struct Shown {
 /// Both sides of the examined storage.
 pub struct Sides<'a> {
     here: PathBuf,
-    there: PathBuf,
+    there: &'a dyn OtherSide,
     patience: Duration,
     clock: &'a dyn Clock,
 }
@@ -43,22 +47,24 @@ const ROUNDS: u32 = 20;
 const NAP: Duration = Duration::from_millis(2);
 
 impl<'a> Sides<'a> {
-    /// Makes a folder for the tests through one directory, and finds it through the other, waiting `patience` at the most.
+    /// Makes a folder for the tests through one directory, and finds it on the other side, waiting `patience` at the most.
     ///
     /// # Errors
     /// If the directories do not lead to the same storage, or cannot be written to.
     pub fn open(
         one: &Path,
-        other: &Path,
+        there: &'a dyn OtherSide,
         patience: Duration,
         clock: &'a dyn Clock,
     ) -> io::Result<Sides<'a>> {
-        let name = format!(".forebay-doctor-{}", std::process::id());
-        let sides = Sides { here: one.join(&name), there: other.join(&name), patience, clock };
+        let name = format!("{FOLDER}{}", std::process::id());
+        let sides = Sides { here: one.join(&name), there, patience, clock };
         fs::create_dir(&sides.here)?;
-        if sides.wait_until(|| sides.there.is_dir()).is_none() {
+        // What does not answer at all says why.
+        there.ask(&Ask::Enter(name.clone()))?;
+        if sides.wait_until(|| sides.says(Ask::Enter(name.clone()))).is_none() {
             let apart =
-                format!("{} does not show what was made in {}", other.display(), one.display());
+                format!("{} does not show what was made in {}", there.name(), one.display());
             return Err(io::Error::other(apart));
         }
         Ok(sides)
@@ -96,6 +102,31 @@ impl<'a> Sides<'a> {
                 return None;
             }
             thread::sleep(NAP);
+        }
+    }
+
+    /// Whether the other side says yes.
+    fn says(&self, ask: Ask) -> bool {
+        matches!(self.there.ask(&ask), Ok(Answer::Yes))
+    }
+
+    /// The size of a file on the other side; none if it is not there.
+    fn size_there(&self, name: &str) -> Option<u64> {
+        match self.there.ask(&Ask::Size(name.to_owned())) {
+            Ok(Answer::Size(size)) => Some(size),
+            _ => None,
+        }
+    }
+
+    fn is_there(&self, name: &str) -> bool {
+        self.size_there(name).is_some()
+    }
+
+    /// The bytes that the other side reads; none if it cannot.
+    fn bytes_there(&self, ask: &Ask) -> Option<Vec<u8>> {
+        match self.there.ask(ask) {
+            Ok(Answer::Bytes(bytes)) => Some(bytes),
+            _ => None,
         }
     }
 
@@ -142,10 +173,10 @@ impl<'a> Sides<'a> {
         let delay = self.slowest(
             |round| {
                 // Whoever asked before may remember that there was nothing.
-                let _ = fs::metadata(self.there.join(name(round)));
+                self.is_there(&name(round));
                 fs::write(self.here.join(name(round)), "x")
             },
-            |round| self.there.join(name(round)).exists(),
+            |round| self.is_there(&name(round)),
         )?;
         Ok(self.delay("names/new", "the other side sees a new file", delay))
     }
@@ -155,25 +186,23 @@ impl<'a> Sides<'a> {
         let delay = self.slowest(
             |round| {
                 fs::write(self.here.join(name(round)), "x")?;
-                self.wait_until(|| self.there.join(name(round)).exists());
+                self.wait_until(|| self.is_there(&name(round)));
                 fs::remove_file(self.here.join(name(round)))
             },
-            |round| !self.there.join(name(round)).exists(),
+            |round| !self.is_there(&name(round)),
         )?;
         Ok(self.delay("names/removed", "the other side sees that a file was removed", delay))
     }
 
     fn sizes(&self) -> io::Result<Shown> {
-        let (here, there) = (self.here.join("size"), self.there.join("size"));
+        let here = self.here.join("size");
         fs::write(&here, "")?;
         let delay = self.slowest(
             |_| {
-                let _ = fs::metadata(&there);
+                self.is_there("size");
                 OpenOptions::new().append(true).open(&here)?.write_all(b"0123456789")
             },
-            |round| {
-                fs::metadata(&there).is_ok_and(|found| found.len() == u64::from(round + 1) * 10)
-            },
+            |round| self.size_there("size") == Some(u64::from(round + 1) * 10),
         )?;
         Ok(self.delay("attributes/size", "stat(2) on the other side shows a new size", delay))
     }
@@ -183,10 +212,8 @@ impl<'a> Sides<'a> {
         for round in 0..ROUNDS {
             let text = format!("{round:08}");
             fs::write(self.here.join("closed"), &text)?;
-            let mut found = String::new();
-            let read = File::open(self.there.join("closed"))
-                .and_then(|mut file| file.read_to_string(&mut found));
-            old += u32::from(read.is_err() || found != text);
+            let found = self.bytes_there(&Ask::Read("closed".to_owned()));
+            old += u32::from(found.is_none_or(|found| found != text.as_bytes()));
         }
         Ok(counted(
             "bytes/closed",
@@ -199,19 +226,16 @@ impl<'a> Sides<'a> {
 
     fn open_bytes(&self) -> io::Result<Shown> {
         fs::write(self.here.join("open"), "--------")?;
-        self.wait_until(|| self.there.join("open").exists());
-        let (writer, reader) = (
-            OpenOptions::new().write(true).open(self.here.join("open"))?,
-            File::open(self.there.join("open"))?,
-        );
+        self.wait_until(|| self.is_there("open"));
+        let writer = OpenOptions::new().write(true).open(self.here.join("open"))?;
+        done(self.there, &Ask::Hold("open".to_owned()))?;
         let mut old = 0;
         for round in 0..ROUNDS {
             let text = format!("{round:08}");
             writer.write_all_at(text.as_bytes(), 0)?;
             writer.sync_all()?;
-            let mut found = [0; 8];
-            reader.read_exact_at(&mut found, 0)?;
-            old += u32::from(found != text.as_bytes());
+            let found = self.bytes_there(&Ask::ReadHeld(text.len()));
+            old += u32::from(found.is_none_or(|found| found != text.as_bytes()));
         }
         Ok(counted(
             "bytes/open",
@@ -227,7 +251,7 @@ impl<'a> Sides<'a> {
         const WHOLE: usize = 4096;
         let target = self.here.join("target");
         fs::write(&target, vec![b'0'; WHOLE])?;
-        self.wait_until(|| self.there.join("target").exists());
+        self.wait_until(|| self.is_there("target"));
         let (missing, looks) = thread::scope(|scope| {
             let writer = scope.spawn(|| -> io::Result<()> {
                 for round in 0..ROUNDS * 5 {
@@ -240,9 +264,8 @@ impl<'a> Sides<'a> {
             let (mut missing, mut looks) = (0, 0);
             while !writer.is_finished() {
                 looks += 1;
-                let whole =
-                    fs::read(self.there.join("target")).is_ok_and(|bytes| bytes.len() == WHOLE);
-                missing += u32::from(!whole);
+                let found = self.bytes_there(&Ask::Read("target".to_owned()));
+                missing += u32::from(found.is_none_or(|bytes| bytes.len() != WHOLE));
             }
             writer.join().map_err(|_| io::Error::other("the writer failed"))??;
             Ok::<_, io::Error>((missing, looks))
@@ -258,18 +281,17 @@ impl<'a> Sides<'a> {
 
     /// Both sides create the same name exclusively: one of them must get it.
     fn exclusive_creates(&self) -> io::Result<Shown> {
-        let create = |side: &Path, round: u32| {
-            OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .open(side.join(format!("exclusive-{round}")))
-                .is_ok()
+        let name = |round: u32| format!("exclusive-{round}");
+        let create = |round: u32| {
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).open(self.here.join(name(round))).is_ok()
         };
-        let mut wrong = 0;
+        let (mut wrong, there) = (0, self.there);
         for round in 0..ROUNDS {
             let winners = thread::scope(|scope| {
-                let other = scope.spawn(|| create(&self.there, round));
-                u32::from(create(&self.here, round)) + u32::from(other.join().unwrap_or(false))
+                let ask = Ask::Create(name(round));
+                let other = scope.spawn(move || matches!(there.ask(&ask), Ok(Answer::Yes)));
+                u32::from(create(round)) + u32::from(other.join().unwrap_or(false))
             });
             wrong += u32::from(winners != 1);
         }
@@ -284,21 +306,23 @@ impl<'a> Sides<'a> {
 
     /// Both sides append records: none may be lost.
     fn appends(&self) -> io::Result<Shown> {
-        const RECORD: &[u8] = b"0123456789abcde\n";
-        fs::write(self.here.join("appended"), "")?;
-        self.wait_until(|| self.there.join("appended").exists());
-        let append = |side: &Path| -> io::Result<()> {
-            let mut file = OpenOptions::new().append(true).open(side.join("appended"))?;
-            (0..ROUNDS * 5).try_for_each(|_| file.write_all(RECORD))
-        };
+        const NAME: &str = "appended";
+        const RECORD: &str = "0123456789abcde\n";
+        const TIMES: u32 = ROUNDS * 5;
+        fs::write(self.here.join(NAME), "")?;
+        self.wait_until(|| self.is_there(NAME));
+        let there = self.there;
         thread::scope(|scope| {
-            let other = scope.spawn(|| append(&self.there));
-            append(&self.here)?;
+            let ask = Ask::Append(NAME.to_owned(), RECORD.to_owned(), TIMES);
+            let other = scope.spawn(move || done(there, &ask));
+            let mut file = OpenOptions::new().append(true).open(self.here.join(NAME))?;
+            (0..TIMES).try_for_each(|_| file.write_all(RECORD.as_bytes()))?;
             other.join().map_err(|_| io::Error::other("the other writer failed"))?
         })?;
-        let found = fs::read(self.here.join("appended"))?;
-        let whole = found.chunks(RECORD.len()).filter(|record| *record == RECORD).count();
-        let all = ROUNDS * 10;
+        let found = fs::read(self.here.join(NAME))?;
+        let is_whole = |record: &&[u8]| *record == RECORD.as_bytes();
+        let whole = found.chunks(RECORD.len()).filter(is_whole).count();
+        let all = 2 * TIMES;
         let lost = all.saturating_sub(u32::try_from(whole).unwrap_or(0));
         Ok(counted(
             "bytes/append",
@@ -310,42 +334,32 @@ impl<'a> Sides<'a> {
     }
 
     fn byte_locks(&self) -> io::Result<Shown> {
-        self.locks("locks/bytes", "fcntl(2) locks", lock_bytes)
+        self.locks("locks/bytes", "fcntl(2) locks", Lock::Bytes)
     }
 
     fn file_locks(&self) -> io::Result<Shown> {
-        self.locks("locks/files", "flock(2) locks", |file| {
-            flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive).map_err(io::Error::from)
-        })
+        self.locks("locks/files", "flock(2) locks", Lock::File)
     }
 
     /// What one side has locked, the other must not get.
-    fn locks(
-        &self,
-        test: &'static str,
-        what: &str,
-        lock: impl Fn(&File) -> io::Result<()>,
-    ) -> io::Result<Shown> {
-        fs::write(self.here.join("locked"), "x")?;
-        self.wait_until(|| self.there.join("locked").exists());
-        let open =
-            |side: &Path| OpenOptions::new().read(true).write(true).open(side.join("locked"));
-        let (here, there) = (open(&self.here)?, open(&self.there)?);
+    fn locks(&self, test: &'static str, what: &str, kind: Lock) -> io::Result<Shown> {
+        let name = format!("locked-{what}").replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        fs::write(self.here.join(&name), "x")?;
+        self.wait_until(|| self.is_there(&name));
+        let here = OpenOptions::new().read(true).write(true).open(self.here.join(&name))?;
         let shown = |severity, text| Shown { test, severity, text };
-        if let Err(error) = lock(&here) {
+        if let Err(error) = side::lock(&here, kind) {
             return Ok(shown(Some(Severity::Problem), format!("{what} do not work: {error}")));
         }
-        Ok(match lock(&there) {
-            Ok(()) => shown(
-                Some(Severity::Problem),
-                format!("{what} of one side do not hold on the other"),
-            ),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                shown(None, format!("{what} hold on the other side"))
-            }
-            Err(error) => shown(
+        Ok(match self.there.ask(&Ask::Lock(name, kind))? {
+            Answer::No => shown(None, format!("{what} hold on the other side")),
+            Answer::Failed(error) => shown(
                 Some(Severity::Problem),
                 format!("{what} do not work on the other side: {error}"),
+            ),
+            Answer::Yes | Answer::Size(_) | Answer::Bytes(_) => shown(
+                Some(Severity::Problem),
+                format!("{what} of one side do not hold on the other"),
             ),
         })
     }
@@ -389,26 +403,21 @@ impl Drop for Sides<'_> {
     }
 }
 
+/// Has the other side do something that it must be able to do.
+fn done(there: &dyn OtherSide, ask: &Ask) -> io::Result<()> {
+    match there.ask(ask)? {
+        Answer::Yes => Ok(()),
+        Answer::Failed(why) => Err(io::Error::other(format!("{}: {why}", there.name()))),
+        Answer::No | Answer::Size(_) | Answer::Bytes(_) => {
+            Err(io::Error::other(format!("{}: {ask:?} was not done", there.name())))
+        }
+    }
+}
+
 /// What so many failures of so many tries mean.
 fn counted(test: &'static str, failures: u32, tries: u32, what: &str, severity: Severity) -> Shown {
     let text = format!("{what}: {failures} of {tries} times");
     Shown { test, severity: (failures > 0).then_some(severity), text }
-}
-
-/// Locks the first byte for the open file description (F_OFD_SETLK): two of one process exclude each other.
-fn lock_bytes(file: &File) -> io::Result<()> {
-    let mut lock = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 1,
-        l_pid: 0,
-    };
-    // SAFETY: the descriptor is open, and the kernel only reads and writes the lock, which outlives the call.
-    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// The verdict on all that was shown, in plain words.
@@ -439,8 +448,8 @@ mod tests {
     fn a_local_directory_is_fit_and_nothing_is_left() {
         let folder = tempfile::tempdir().unwrap();
         let clock = SystemClock;
-        let sides =
-            Sides::open(folder.path(), folder.path(), Duration::from_secs(5), &clock).unwrap();
+        let there = Near::new(folder.path());
+        let sides = Sides::open(folder.path(), &there, Duration::from_secs(5), &clock).unwrap();
         let shown = sides.examine().unwrap();
         // A memory file system syncs in no time.
         let bad: Vec<_> = shown
@@ -457,7 +466,8 @@ mod tests {
     fn directories_of_different_storage_are_refused() {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let clock = SystemClock;
-        let opened = Sides::open(one.path(), other.path(), Duration::from_millis(20), &clock);
+        let there = Near::new(other.path());
+        let opened = Sides::open(one.path(), &there, Duration::from_millis(20), &clock);
         assert!(opened.err().unwrap().to_string().contains("does not show what was made in"));
         assert_eq!(fs::read_dir(one.path()).unwrap().count(), 0, "what was made is removed");
     }
