@@ -62,7 +62,7 @@ impl<'a> Sides<'a> {
         fs::create_dir(&sides.here)?;
         // What does not answer at all says why.
         there.ask(&Ask::Enter(name.clone()))?;
-        if sides.wait_until(|| sides.says(Ask::Enter(name.clone()))).is_none() {
+        if sides.wait_until(|| sides.says(&Ask::Enter(name.clone()))).is_none() {
             let apart =
                 format!("{} does not show what was made in {}", there.name(), one.display());
             return Err(io::Error::other(apart));
@@ -106,8 +106,8 @@ impl<'a> Sides<'a> {
     }
 
     /// Whether the other side says yes.
-    fn says(&self, ask: Ask) -> bool {
-        matches!(self.there.ask(&ask), Ok(Answer::Yes))
+    fn says(&self, ask: &Ask) -> bool {
+        matches!(self.there.ask(ask), Ok(Answer::Yes))
     }
 
     /// The size of a file on the other side; none if it is not there.

@@ -188,7 +188,8 @@ impl Membership {
     /// Whether something is lost that this node has changed of a fileset of another one, and nobody was told who synced all.
     pub(super) fn tell_of_any_loss(&self) -> bool {
         let all: Vec<Arc<OpenFiles>> = self.open_files.lock().values().map(Arc::clone).collect();
-        all.iter().fold(false, |any, open_files| open_files.unsynced().tell_of_any() || any)
+        // Each of them counts as told then.
+        all.iter().filter(|open_files| open_files.unsynced().tell_of_any()).count() > 0
     }
 
     pub(super) fn filesets_with_open_files(&self) -> Vec<FilesetId> {

@@ -206,7 +206,7 @@ impl<'a> World<'a> {
         // Only what is committed is copied.
         self.commit();
         self.fs().make_copies().unwrap();
-        if pick % 4 == 0 {
+        if pick.is_multiple_of(4) {
             let number = self.fs().scrub(None).unwrap();
             self.commit();
             self.fs().work_through(number, &mut |_| {}).unwrap();
