@@ -1,6 +1,6 @@
 //! One end of a session: the calls that it makes and the calls that it receives, over the connections that there are.
 //!
-//! Both ends are alike. A call is kept until its answer arrives, and sent again after a connection was lost; the [`Ledger`] of
+//! Both ends are alike. A call is kept until its answer arrives, and sent again after a connection was lost; the [ledger](super::ledger) of
 //! the other end makes sure that it is carried out once. Locks: `state` is held for moments, and never while bytes are sent, a
 //! service works or anybody waits for the network.
 //!
