@@ -138,9 +138,10 @@ impl Mounted {
         Instant::now() + self.fs.keeps_own(ino, name).unwrap_or(self.ttl)
     }
 
+    /// Attributes that come with a name.
     fn keep_attributes(&self, caches: &mut Caches, found: &Attributes) {
         if found.cacheable {
-            caches.attributes.insert(found.ino, (*found, self.until(found.ino, None)));
+            caches.attributes.insert(found.ino, (*found, Instant::now() + self.ttl));
         }
     }
 
@@ -187,8 +188,10 @@ impl Mounted {
             _ => self.request(
                 || self.fs.getattr(ino),
                 |caches, found| {
-                    if let Ok(found) = found {
-                        self.keep_attributes(caches, found);
+                    if let Ok(found) = found
+                        && found.cacheable
+                    {
+                        caches.attributes.insert(ino, (*found, self.until(ino, None)));
                     }
                 },
             ),
@@ -549,6 +552,7 @@ fn what_arrives_late_in_the_owners_kernel_is_taken_from_it() {
     let answer = |takes: Duration| {
         one.fs.begin_answer();
         assert!(one.fs.keeps_own(known, Some((data, &name.1))).is_some());
+        assert!(one.fs.keeps_own(known, None).is_some());
         std::thread::sleep(takes);
         one.fs.end_answer();
     };

@@ -92,7 +92,7 @@ impl Adapter {
         let lapses = attributes.name == KeepName::AsSet && !self.fs.may_keep_name(attributes.ino);
         let is_own = attributes.name == KeepName::AsSet && !lapses;
         let own = if is_own { self.fs.keeps_own(attributes.ino, Some(name)) } else { None };
-        let entry = own.map_or(self.ttl, Ttl).entry(attributes);
+        let entry = self.ttl.entry(attributes).named_for(own);
         let entry =
             if lapses { EntryOut { entry_valid: 0, entry_valid_nsec: 0, ..entry } } else { entry };
         EntryOut { nodeid: self.top.number_of(attributes.ino), ..entry }
@@ -103,7 +103,7 @@ impl Adapter {
         self.fs.keeps_own(name.0, Some(name)).map_or(self.ttl, Ttl).absent()
     }
 
-    /// How long the kernel may keep attributes that it is told alone.
+    /// How long the kernel may keep attributes that it has asked for alone.
     fn ttl_of(&self, attributes: &Attributes) -> Ttl {
         let own = if attributes.cacheable { self.fs.keeps_own(attributes.ino, None) } else { None };
         own.map_or(self.ttl, Ttl)
@@ -345,7 +345,7 @@ impl Adapter {
         };
         let change = || self.fs.set_attributes_here(request.ino, set);
         let attributes = self.recalled(request, change)?;
-        reply.push(&self.ttl_of(&attributes).attributes(&attributes));
+        reply.push(&self.ttl.attributes(&attributes));
         Ok(())
     }
 

@@ -121,6 +121,17 @@ pub(crate) fn attr(of: &Attributes) -> Attr {
 /// Longer than any mount lives.
 const LASTING: Duration = Duration::from_hours(24 * 365 * 10);
 
+impl EntryOut {
+    /// The kernel keeps the name for that long instead, if it is set.
+    pub fn named_for(self, time: Option<Duration>) -> EntryOut {
+        time.map_or(self, |time| EntryOut {
+            entry_valid: time.as_secs(),
+            entry_valid_nsec: time.subsec_nanos(),
+            ..self
+        })
+    }
+}
+
 /// How long the kernel may keep what it is told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ttl(pub Duration);

@@ -13,6 +13,11 @@ use crate::error::{FsError, Result};
 use crate::owner::Owner;
 use crate::partition::Partition;
 
+/// How often, and after what pause each time, a handover looks whether a fileset is still in use.
+const ENDS_LOOKS: u32 = 25;
+/// See [`ENDS_LOOKS`].
+const ENDS_PAUSE: Duration = Duration::from_millis(20);
+
 /// What becomes of open files that cannot be taken along: those that programs of this node read and write on the direct
 /// path, files without a name, and locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +66,9 @@ impl Namespace {
         how: HandOver,
     ) -> Result<()> {
         let id = partition.number();
+        if how == HandOver::Refuse {
+            self.await_ends(partition)?;
+        }
         self.let_names_lapse(partition);
         if let Err(error) = self.do_ahead(partition) {
             self.stay(partition);
@@ -117,19 +125,37 @@ impl Namespace {
             self.shared.objects.finish_reclaim();
             return self.shared.objects.sync_disks();
         }
-        let (direct, nameless) = partition.ties();
-        let locks = usize::from(!self.locks.is_empty(partition.number()));
-        if direct + nameless + locks > 0 {
-            return Err(FsError::Refused(format!(
-                "fileset {} is in use: {direct} files are open on the direct path by programs of this node, \
-                 {nameless} removed files are open, {} held; close them, or move the fileset by force (forebay fileset owner NAME --move NODE --force)",
-                partition.number(),
-                if locks > 0 { "locks are" } else { "no locks are" },
-            )));
-        }
+        self.check_ties(partition)?;
         let is_clean = partition.settle()?;
         self.shared.objects.sync_disks()?;
         if is_clean { partition.mark_clean(false) } else { Ok(()) }
+    }
+
+    /// Refuses the handover of a fileset that is in use, before it costs anything. The kernel tells of the end of a handle after close(2)
+    /// has returned: it is waited for a little.
+    fn await_ends(&self, partition: &Partition) -> Result<()> {
+        for _ in 0..ENDS_LOOKS {
+            if self.check_ties(partition).is_ok() {
+                return Ok(());
+            }
+            std::thread::sleep(ENDS_PAUSE);
+        }
+        self.check_ties(partition)
+    }
+
+    /// Refuses what cannot be taken along.
+    fn check_ties(&self, partition: &Partition) -> Result<()> {
+        let (direct, nameless) = partition.ties();
+        let locks = usize::from(!self.locks.is_empty(partition.number()));
+        if direct + nameless + locks == 0 {
+            return Ok(());
+        }
+        Err(FsError::Refused(format!(
+            "fileset {} is in use: {direct} files are open on the direct path by programs of this node, \
+             {nameless} removed files are open, {} held; close them, or move the fileset by force (forebay fileset owner NAME --move NODE --force)",
+            partition.number(),
+            if locks > 0 { "locks are" } else { "no locks are" },
+        )))
     }
 
     /// Ends the use of a partition that has no route any more.

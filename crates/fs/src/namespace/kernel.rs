@@ -73,8 +73,11 @@ impl Namespace {
         self.kernel.get().map(|kernel| &*kernel.cache)
     }
 
-    /// For how long the kernel may keep what this thread's answer says of an inode, and of a name in a directory that leads there. None:
-    /// as long as of the filesets of other nodes. To be called once it is certain that the answer says it.
+    /// For how long the kernel may keep what this thread's answer says: that a name in a directory leads to an inode, or, without a
+    /// name, the attributes of one that the kernel knows. None: as long as of the filesets of other nodes. To be called once it is certain that
+    /// the answer says it.
+    ///
+    /// Attributes that come with a name are not kept for long: an invalidation does not reach an inode that the kernel has yet to make.
     pub fn keeps_own(&self, ino: Ino, name: Option<(Ino, &[u8])>) -> Option<Duration> {
         let (Some(membership), Some(kernel)) = (&self.cluster, self.kernel.get()) else {
             return None;
@@ -86,7 +89,7 @@ impl Namespace {
         // Held until the time is noted: a handover waits for that before it looks.
         let owner = self.shared.owners.find(fileset);
         let Some(Owner::Local(partition)) = owner.as_deref() else { return None };
-        if partition.names_lapse() {
+        if partition.names_lapse() || !partition.gate().is_open() {
             return None;
         }
         let now = self.shared.clock.boottime();
@@ -96,9 +99,11 @@ impl Namespace {
             return None;
         }
         partition.note_kept_until(now + time + ANSWER_TIME);
-        let entry = name.map(|(parent, name)| Item::Entry(parent, name.into()));
-        let items = entry.into_iter().chain([Item::Attributes(ino)]);
-        membership.lent.give(items, Moment(now)).then_some(time)
+        let item = match name {
+            Some((parent, name)) => Item::Entry(parent, name.into()),
+            None => Item::Attributes(ino),
+        };
+        membership.lent.give(item, Moment(now)).then_some(time)
     }
 
     /// Whether the kernel may keep a name that leads to `ino`.

@@ -10,6 +10,7 @@ use super::wire::{Answer, Beside};
 use crate::attributes::Attributes;
 use crate::error::{FsError, Result};
 use crate::grants::{Changer, Granted, Item, Touched};
+use crate::namespace::Namespace;
 use crate::ops::Found;
 use crate::owner::Owner;
 use crate::partition::Partition;
@@ -143,6 +144,19 @@ impl Work<'_> {
             let by = Changer { client: self.client, seen: self.seen, reports: self.reports };
             changing = partition.begin_change(by, touched);
         }
+    }
+
+    /// Carries out what another node wants done to filesets or disks. The kernel of this node learns which names have changed.
+    pub(super) fn by_order<T>(&mut self, work: impl FnOnce(&Namespace) -> Result<T>) -> Result<T> {
+        let done = work(self.fs);
+        self.stale.extend(self.fs.take_stale());
+        done
+    }
+
+    /// As [`Work::by_order`], at the owner of the root alone.
+    pub(super) fn at_root<T>(&mut self, work: impl FnOnce(&Namespace) -> Result<T>) -> Result<T> {
+        self.fs.root()?;
+        self.by_order(work)
     }
 
     pub(super) fn lookup(&mut self, parent: Ino, name: &[u8]) -> Result<Answer> {

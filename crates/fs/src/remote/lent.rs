@@ -29,6 +29,8 @@ use crate::namespace::{ANSWER_TIME, KernelCache};
 
 /// How long no names are lent in a directory after a change in it.
 const REST: Duration = Duration::from_secs(2);
+/// How long a thread waits for the kernel to forget what arrived late: longer than the kernel keeps anything.
+const TAKING_BACK: Duration = Duration::from_secs(10);
 /// How long a thread waits for answers or for the kernel before it looks again.
 const LOOK: Duration = Duration::from_micros(50);
 const LONG_LOOK: Duration = Duration::from_millis(10);
@@ -190,9 +192,9 @@ impl Lent {
 
     /// The answer that this thread prepares says something of a fileset of this node that the kernel keeps for long. If it arrives
     /// too late for that, it is taken back. Whether this thread prepares an answer.
-    pub fn give(&self, items: impl Iterator<Item = Item>, now: Moment) -> bool {
+    pub fn give(&self, item: Item, now: Moment) -> bool {
         let Some(answer) = self.answer() else { return false };
-        GIVEN.with_borrow_mut(|given| given.extend(items));
+        GIVEN.with_borrow_mut(|given| given.push(item));
         ANSWER.set(Answer { lent_at: answer.lent_at.or(Some(now)), ..answer });
         true
     }
@@ -281,7 +283,9 @@ impl Lent {
         let lent: Vec<(Item, Moment)> = {
             let mut items = self.items.lock();
             let (young, old) = (std::mem::take(&mut items.young), std::mem::take(&mut items.old));
-            let given = given.into_iter().map(|item| (item, Moment(Duration::MAX)));
+            // Whoever holds a directory for longer than that keeps what it has.
+            let until = Moment(kernel.clock.boottime() + TAKING_BACK);
+            let given = given.into_iter().map(|item| (item, until));
             young.into_iter().chain(old).chain(given).collect()
         };
         tracing::debug!(

@@ -662,22 +662,21 @@ impl Work<'_> {
             }
             Request::Catalogue => self.fs.whole().map(Answer::Whole),
             Request::AddFileset(new) => {
-                self.fs.root()?;
-                self.fs.add_fileset(&new).map(|()| Answer::Done)
+                self.at_root(|fs| fs.add_fileset(&new)).map(|()| Answer::Done)
             }
             Request::SetFileset { name, durability, placement } => {
-                self.fs.root()?;
-                self.fs.set_fileset(&name, durability, placement).map(|()| Answer::Done)
+                let set = self.at_root(|fs| fs.set_fileset(&name, durability, placement));
+                set.map(|()| Answer::Done)
             }
             Request::RemoveFileset { name } => {
-                self.fs.root()?;
-                self.fs.remove_fileset(&name).map(|()| Answer::Done)
+                self.at_root(|fs| fs.remove_fileset(&name)).map(|()| Answer::Done)
             }
             Request::AddDisk { uuid, location } => {
-                self.fs.root()?;
-                self.fs.register_disk(&uuid, &location).map(Answer::Disk)
+                self.at_root(|fs| fs.register_disk(&uuid, &location)).map(Answer::Disk)
             }
-            Request::Disks(order) => self.fs.carry_out_order(order).map(Answer::Disks),
+            Request::Disks(order) => {
+                self.by_order(|fs| fs.carry_out_order(order)).map(Answer::Disks)
+            }
             Request::DisksChanged => self.fs.hear_of_disks().map(|()| Answer::Done),
             Request::Help(order) => self.fs.help(&order).map(Answer::Helped),
             Request::Retire { fileset, name } => {
