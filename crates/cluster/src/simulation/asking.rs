@@ -203,6 +203,8 @@ impl Machine {
                     Request { origin, not_after: asking.give_up, op: asking.op, since: ctx.now };
                 self.serve(asking.fileset, request, ctx);
             }
+            // A former life of this node is not asked: nobody would answer but this one.
+            Some(owner) if owner.node == self.me.node => self.again(program, ctx),
             Some(owner) => self.send(program, asking, owner, ctx),
             None => self.again(program, ctx),
         }

@@ -77,6 +77,8 @@ fn seeds_that_failed_once_pass() {
         313_290_269,
         // A program synced what its node had just lost, and then nobody answered it (Machine::attempt).
         782_470_193,
+        // A program asked its own node, as the owner of its former life (Machine::attempt).
+        141_897_576,
     ] {
         assert!(run(&Plan::of(seed)).0.is_ok(), "{}", failure(Plan::of(seed)).unwrap_or_default());
     }
