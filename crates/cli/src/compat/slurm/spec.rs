@@ -121,9 +121,7 @@ fn features(given: &Given) -> Result<Option<Features>> {
         !text.contains(['*', '[', '{']),
         "--constraint={text}: numbers of hosts and [] are for jobs on several hosts; a job of a Forebay grid runs on one"
     );
-    // A comma is an old sign for and.
-    let read = text.replace(',', "&").parse();
-    read.map(Some).with_context(|| format!("--constraint={text}"))
+    Features::of_slurm(text).map(Some).with_context(|| format!("--constraint={text}"))
 }
 
 /// The signal before the end of a job: `[R|B:]SIGNAL[@SECONDS]`, of which `B:` warns the batch script and nothing else, and
@@ -526,6 +524,7 @@ mod tests {
         };
         assert_eq!(of("ssd&(a|b)").unwrap().as_deref(), Some("ssd && (a || b)"));
         assert_eq!(of("ssd,fast").unwrap().as_deref(), Some("ssd && fast"));
+        assert_eq!(of("a|b&c").unwrap().as_deref(), Some("(a || b) && c"));
         assert_eq!((of("").unwrap(), of("none").unwrap()), (None, None));
         assert!(of("[a|b]").is_err() && of("a*2").is_err() && of("a&").is_err());
     }
