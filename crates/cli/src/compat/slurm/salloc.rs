@@ -44,7 +44,7 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let shell = || std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
     let command = if given.words.is_empty() { vec![shell()] } else { given.words.clone() };
     let mut client = client()?;
-    let job = spec::job(&given, &mut client)?;
+    let job = spec::job(GRAMMAR.command, &given, &mut client)?;
     let spec = JobSpec { command, output: None, error: None, rerun: Rerun::Once, ..job };
     attached(spec, true)
 }
