@@ -133,5 +133,10 @@ fn salloc_runs_a_shell_or_a_command_in_a_job() {
     let site = Site::start();
     let said = site.sh("echo 'echo $SLURM_JOB_ID $SLURM_NTASKS' | salloc -n 2 sh");
     assert_eq!(said.stdout, "1 2\n", "{}", said.stderr);
+    for line in ["salloc: Granted job allocation 1\n", "salloc: Relinquishing job allocation 1\n"] {
+        assert!(said.stderr.contains(line), "{}", said.stderr);
+    }
+    let refused = site.sh("salloc --no-shell").expect_code(1);
+    assert!(refused.stderr.contains("--no-shell is not supported"), "{}", refused.stderr);
     let _ = site.sh("echo 'exit 4' | SHELL=/bin/sh salloc").expect_code(4);
 }
