@@ -218,7 +218,7 @@ fn selected(text: &str) -> Result<Option<Features>> {
         return Ok(None);
     }
     let Some(needed) = Selection::read(said)? else { return Ok(None) };
-    needed.parse().map(Some).with_context(|| format!("select[{said}]"))
+    needed.parse::<Features>().map(Some).with_context(|| format!("select[{said}]"))
 }
 
 /// The text of a section, such as `rusage[...]`.
