@@ -68,13 +68,8 @@ impl Grid {
 
     /// Whether a job that waits for room goes before a new one.
     fn is_behind(&self, queue: QueueId, user: &UserName, priority: i32) -> bool {
-        let turn = |queue: QueueId| {
-            let place = self.index.queues[queue.0 as usize].config?;
-            Some((Reverse(self.ledger.config.queues[place].priority), place))
-        };
-        let own = turn(queue);
         let goes_before = |other: QueueId| {
-            turn(other).is_some_and(|turn| own.is_some_and(|own| turn < own))
+            self.queue_order(other) < self.queue_order(queue)
                 && self.queue_obstacle(other).is_none()
                 && self.index.ready.users(other).next().is_some()
         };
