@@ -109,6 +109,8 @@ fn a_long_list_comes_in_pages_without_gap_or_double() {
     }
     let (lines, pages, total) = rig.list(None, false, None);
     assert_eq!((ids(&lines), pages, total), (["1", "2", "2", "3"].map(String::from).into(), 1, 4));
+    // Arrays whose elements all wait do not come after the page is full.
+    assert_eq!(rig.list(None, false, Some(1)).1, 3);
 }
 
 #[test]

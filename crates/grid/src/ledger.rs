@@ -21,7 +21,7 @@ use crate::modify::Set;
 use crate::parse::dependency::Condition;
 use crate::service::ServiceState;
 use crate::spec::{JobSpec, Usage};
-use crate::task::{Step, Task, Waiting};
+use crate::task::{Phase, Step, Task, Waiting};
 use crate::vocabulary::{
     HostId, HostName, JobId, Moment, Names, QueueId, QueueName, ReservationName, Target, TaskId,
     UserId, UserName,
@@ -315,29 +315,28 @@ impl Ledger {
         // The environment stays where it lies: others may share it.
         let environment = std::mem::take(&mut entry.spec.environment);
         let script = entry.spec.script.take();
-        if entry.spec.deadline != spec.deadline || entry.spec.warning != spec.warning {
-            for task in &mut entry.tasks {
-                if let Task::Active(run) = task {
-                    run.warned = false;
-                }
+        let is_other_warning = entry.spec.warning != spec.warning;
+        for task in &mut entry.tasks {
+            let Task::Active(run) = task else { continue };
+            let before = (run.end_by(&entry.spec), run.limit_ms);
+            match limit_ms {
+                None => {}
+                Some(Set::To(limit)) => run.limit_ms = Some(*limit),
+                Some(Set::Nothing) => run.limit_ms = None,
             }
+            let is_other_end = match run.phase {
+                // When that is depends on when it goes on.
+                Phase::Suspended { .. } => {
+                    run.limit_ms != before.1 || entry.spec.deadline != spec.deadline
+                }
+                Phase::Starting | Phase::Running { .. } => run.end_by(spec) != before.0,
+            };
+            // Another end is one of which it is warned anew.
+            run.warned &= !is_other_warning && !is_other_end;
         }
         *entry.spec = JobSpec { environment, script, ..spec.clone() };
         entry.queue = queue;
         entry.condition.clone_from(condition);
-        if let Some(limit) = limit_ms {
-            let limit_ms = match limit {
-                Set::To(limit) => Some(*limit),
-                Set::Nothing => None,
-            };
-            for task in &mut entry.tasks {
-                if let Task::Active(run) = task {
-                    // Another end is one of which it is warned anew.
-                    run.warned &= run.limit_ms == limit_ms;
-                    run.limit_ms = limit_ms;
-                }
-            }
-        }
         Ok(())
     }
 

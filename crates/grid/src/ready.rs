@@ -153,6 +153,16 @@ impl Ready {
         self.users.get(queue.0 as usize).into_iter().flat_map(BTreeMap::keys).copied()
     }
 
+    /// Whether an entry of a queue may go before a new job of a user, who may be new: one of somebody else, or one that the user
+    /// does not want less.
+    pub fn is_before(&self, queue: QueueId, user: Option<UserId>, priority: i32) -> bool {
+        let mut users = self.users.get(queue.0 as usize).into_iter().flatten();
+        users.any(|(other, shapes)| {
+            let wanted = |entry: &Entry| entry.priority.0 >= priority;
+            Some(*other) != user || shapes.values().flatten().any(wanted)
+        })
+    }
+
     /// The entry of a shape that goes first.
     fn first(&self, queue: QueueId, user: UserId, shape: ShapeId) -> Option<Entry> {
         self.users.get(queue.0 as usize)?.get(&user)?.get(&shape)?.first().copied()

@@ -579,12 +579,18 @@ impl Run {
         }
     }
 
+    /// When it is ended, for its time limit or for its deadline, whichever is earlier.
+    #[must_use]
+    pub fn end_by(&self, spec: &JobSpec) -> Option<Moment> {
+        [self.deadline(), spec.deadline].into_iter().flatten().min()
+    }
+
     /// When it is warned that its end is near, as its job wants it, if it was not.
     #[must_use]
     pub fn warning(&self, spec: &JobSpec) -> Option<Moment> {
         let warning = spec.warning.as_ref().filter(|_| !self.warned && self.ending.is_none())?;
         let Phase::Running { started, .. } = self.phase else { return None };
-        let end = [self.deadline(), spec.deadline].into_iter().flatten().min()?;
+        let end = self.end_by(spec)?;
         Some(Moment(end.0.saturating_sub(warning.before.as_ms())).max(started))
     }
 

@@ -126,7 +126,7 @@ impl FromStr for Warning {
             Some((to, rest)) if !to.contains('@') => {
                 let known = Warned::ALL.into_iter().find(|(_, name)| *name == to);
                 let known = known.ok_or_else(|| {
-                    fault("before a colon it says all, program or steps".to_owned())
+                    fault("before the colon write all, program or steps".to_owned())
                 });
                 (known?.0, rest)
             }

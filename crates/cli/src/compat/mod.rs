@@ -70,7 +70,7 @@ pub fn of_other_lines(script: &str, client: &mut Client) -> Result<JobSpec> {
         (_, false) => {
             let given = slurm::sbatch::options_of(script)?;
             slurm::spec::refuse_input(&given)?;
-            slurm::spec::job(&given, client)
+            slurm::spec::job("sbatch", &given, client)
         }
     }
 }

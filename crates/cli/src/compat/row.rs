@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use forebay_engine::protocol::client::Client;
-use forebay_engine::protocol::{Answer, Ask, Asked, Detail, JobView};
+use forebay_engine::protocol::{Answer, Ask, Asked, Detail, JobView, Refusal, RefusalKind};
 use forebay_grid::dialect::{element_number, task_of_number};
 use forebay_grid::grid::{Explanation, Reason};
 use forebay_grid::state::JobState;
@@ -119,8 +119,12 @@ pub fn estimate(client: &mut Client, rows: &mut [Row], now: Moment) -> Result<()
     let waiting = rows.iter_mut().filter(|row| row.view.state == JobState::Pending);
     for row in waiting.take(ESTIMATED_MAX) {
         let target = Target { index: None, ..row.target };
-        let Ok(Answer::Explained { explanation: Explanation::Waits { reasons, .. }, .. }) =
-            client.ask(&Ask::Explain { target })
+        let explained = match client.ask(&Ask::Explain { target }) {
+            // It may have been forgotten meanwhile.
+            Err(error) if error.downcast_ref::<Refusal>().is_some() => continue,
+            explained => explained?,
+        };
+        let Answer::Explained { explanation: Explanation::Waits { reasons, .. }, .. } = explained
         else {
             continue;
         };
@@ -156,7 +160,6 @@ pub fn rows(client: &mut Client, targets: Option<&[Target]>, ended: bool) -> Res
 /// # Errors
 /// If the controller does not answer.
 pub fn known(client: &mut Client, target: Target) -> Result<Option<Vec<Row>>> {
-    use forebay_engine::protocol::{Refusal, RefusalKind};
     match client.jobs_in(Detail::Asked, Some(target), true, None) {
         Ok((views, _)) => views.into_iter().map(Row::of).collect::<Result<_>>().map(Some),
         Err(error) => match error.downcast_ref::<Refusal>() {

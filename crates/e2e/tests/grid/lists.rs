@@ -31,7 +31,7 @@ fn it_is_said_when_a_job_would_start_without_submitting_it() {
     assert_eq!(site.says("squeue --start -h -o %S"), "2099-01-31T08:00:00\n");
     site.sh("scancel 2").succeeds();
     site.sh(&format!("bmod -Wn {job}")).succeeds();
-    assert!(dry(&[]).output().contains("nobody can say how long"));
+    assert!(dry(&[]).output().contains("its start time is unknown"));
     assert!(dry(&["-n", "5"]).expect_code(2).stderr.contains("it needs 5 slots"));
     assert!(
         site.sh("sbatch --test-only -p nowhere --wrap true")
@@ -73,6 +73,10 @@ fn lists_are_had_as_json_in_the_form_of_slurm_and_of_lsf() {
     );
     assert_eq!(json(&site.says("bqueues -o 'queue_name pend' -json"))["QUEUES"], 1);
     assert_eq!(json(&site.says("bhosts -o 'host_name max' -json"))["RECORDS"][0]["MAX"], "4");
+    let by_variable = site.says("LSB_BHOSTS_FORMAT=host_name bhosts -json");
+    assert_eq!(json(&by_variable)["RECORDS"][0]["HOST_NAME"], "h1");
+    let none = json(&site.says("bjobs -J nosuch -o jobid -json"));
+    assert_eq!(none, serde_json::json!({ "COMMAND": "bjobs", "JOBS": 0, "RECORDS": [] }));
     assert!(site.sh("bjobs -a -json").expect_code(255).stderr.contains("-json needs -o"));
 }
 
@@ -133,5 +137,10 @@ fn salloc_runs_a_shell_or_a_command_in_a_job() {
     let site = Site::start();
     let said = site.sh("echo 'echo $SLURM_JOB_ID $SLURM_NTASKS' | salloc -n 2 sh");
     assert_eq!(said.stdout, "1 2\n", "{}", said.stderr);
+    for line in ["salloc: Granted job allocation 1\n", "salloc: Relinquishing job allocation 1\n"] {
+        assert!(said.stderr.contains(line), "{}", said.stderr);
+    }
+    let refused = site.sh("salloc --no-shell").expect_code(1);
+    assert!(refused.stderr.contains("--no-shell is not supported"), "{}", refused.stderr);
     let _ = site.sh("echo 'exit 4' | SHELL=/bin/sh salloc").expect_code(4);
 }

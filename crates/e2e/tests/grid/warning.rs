@@ -95,12 +95,19 @@ fn slurms_and_lsfs_words_warn_a_job_before_its_limit() {
     for job in ["1", "2", "3"] {
         site.grid.wait_for(job, "done");
     }
-    let refused = site.sh("sbatch --signal=KILL@60 --wrap true").expect_code(1);
+    let other = site.sh("sbatch --test-only --signal=KILL@60 --wrap true").expect_code(0);
+    assert!(
+        other.stderr.contains("sbatch: warning: --signal=KILL@60 has no effect"),
+        "{}",
+        other.stderr
+    );
+    let refused = site.sh("sbatch --signal=KIL@60 --wrap true").expect_code(1);
     assert!(refused.stderr.contains("Invalid --signal"), "{}", refused.stderr);
     let refused = site.sh("bsub -wa USR1 true").expect_code(255);
     assert!(refused.stderr.contains("-wa needs -wt"), "{}", refused.stderr);
     let refused = site.sh("bsub -wa CHKPNT -wt 5 true").expect_code(255);
     assert!(refused.stderr.contains("by a signal"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("choose from HUP, INT"), "{}", refused.stderr);
     // A limit may be changed by a difference.
     site.sh("sbatch -H -t 60 --wrap true").succeeds();
     site.sh("scontrol update JobId=4 TimeLimit=+30").succeeds();

@@ -155,6 +155,7 @@ fn the_rest_api_does_what_the_commands_do_and_answers_as_it_is_described() {
     assert_eq!(usage["rows"][0]["user"], "root");
     api.get("list_areas", &[], "");
 
+    pages(&mut api);
     reservations(&mut api, &host, &folder);
     groups(&mut api, &folder);
     flows(&mut api, &folder);
@@ -169,6 +170,53 @@ fn the_rest_api_does_what_the_commands_do_and_answers_as_it_is_described() {
     // Events have a test of their own.
     assert!(wanted.remove("events"));
     assert_eq!(api.called, wanted, "every operation was called");
+}
+
+/// Pages end, and show each line once, also where as many elements of an array run as a page has lines.
+fn pages(api: &mut Client<'_>) {
+    let array = api.submit(json!({"command": ["sleep", "600"], "name": "full[1-20]"}));
+    for element in 1..=4 {
+        api.wait_for(&format!("{array}[{element}]"), "running");
+    }
+    let ids = [1, 2, 3, 4].map(|element| format!("{array}[{element}]"));
+    for (query, limit) in [("", 4), ("", 3), ("&name=full", 4), ("&name=full", 3)] {
+        let (mut found, mut page) = (Vec::new(), String::new());
+        for _ in 0..10 {
+            let list = api.get("list_jobs", &[], &format!("?limit={limit}{query}{page}"));
+            let lines = list["jobs"].as_array().unwrap().clone();
+            found.extend(lines.iter().map(|job| job["id"].as_str().unwrap().to_owned()));
+            match list["next"].as_str() {
+                Some(next) => {
+                    page = format!("&page={}", next.replace('[', "%5B").replace(']', "%5D"));
+                }
+                None => {
+                    page.clear();
+                    break;
+                }
+            }
+        }
+        assert_eq!(page, "", "the list ends: {found:?}");
+        assert_eq!(found, [&ids[..], std::slice::from_ref(&array)].concat(), "{query} {limit}");
+    }
+    api.call("kill_job", &[&array], "", None);
+    for element in 1..=4 {
+        api.wait_for(&format!("{array}[{element}]"), "killed");
+    }
+    // Ordinary jobs.
+    let held = json!({"command": ["true"], "name": "page", "hold": true});
+    let jobs: Vec<String> = (0..3).map(|_| api.submit(held.clone())).collect();
+    for query in ["?limit=1", "?limit=1&name=page"] {
+        let (mut found, mut page) = (Vec::new(), String::new());
+        for _ in 0..3 {
+            let list = api.get("list_jobs", &[], &format!("{query}{page}"));
+            found.push(list["jobs"][0]["id"].as_str().unwrap().to_owned());
+            page = list["next"].as_str().map(|next| format!("&page={next}")).unwrap_or_default();
+        }
+        assert_eq!((&found, &*page), (&jobs, ""), "{query}");
+    }
+    for job in &jobs {
+        api.call("kill_job", &[job], "", None);
+    }
 }
 
 fn groups(api: &mut Client<'_>, folder: &str) {

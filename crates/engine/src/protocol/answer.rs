@@ -81,7 +81,7 @@ pub enum Answer {
         queue: QueueName,
         /// The host on which it would start, as far as that is known.
         host: Option<HostName>,
-        /// When it would start at the latest, if no job comes that goes before it; none if nobody can say.
+        /// The latest start time, assuming that no job with higher precedence arrives; none if it is unknown.
         start: Option<Moment>,
     },
     /// To [`Ask::Reservations`].

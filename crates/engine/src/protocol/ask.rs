@@ -106,7 +106,7 @@ pub enum Ask {
     Queues,
     /// List counted resources.
     Resources,
-    /// Tell limits and times of the settings that concern users.
+    /// Return limits and times of the settings that concern users.
     Limits,
     /// Attempts of a job that ended.
     History {

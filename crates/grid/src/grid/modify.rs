@@ -50,6 +50,11 @@ impl Grid {
             let fault = format!("job {id} is running: this would matter to its start only");
             return Err(Refusal::Invalid(fault));
         }
+        if changes.warning.is_some() && job.tally.active > 0 {
+            let fault =
+                format!("job {id} is running: the warning of a job that runs cannot be changed");
+            return Err(Refusal::Invalid(fault));
+        }
         if changes.running_max.is_some() && job.spec.array.is_none() {
             return Err(Refusal::Invalid(format!("job {id} is not an array")));
         }

@@ -1,11 +1,13 @@
 //! What would become of a job if it was submitted now, without submitting it.
 
+use std::cmp::Reverse;
+
 use crate::event::Refusal;
 use crate::grid::Grid;
 use crate::ready::Shape;
 use crate::reserve::Fit;
 use crate::spec::JobSpec;
-use crate::vocabulary::{HostId, HostName, Moment, QueueId, QueueName, UserName};
+use crate::vocabulary::{HostId, HostName, Moment, QueueId, QueueName, UserId, UserName};
 
 /// What would become of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +16,7 @@ pub struct Trial {
     pub queue: QueueName,
     /// The host on which it would start, as far as that is known.
     pub host: Option<HostName>,
-    /// When, at the latest, if no job that goes before it comes; none if nobody can say.
+    /// The latest start time, assuming that no job with higher precedence arrives; none if it is unknown.
     pub start: Option<Moment>,
 }
 
@@ -38,18 +40,25 @@ impl Grid {
             return Ok(unknown);
         };
         let start = start.max(spec.begin.unwrap_or_default());
+        // What is free later may go to a job that waits in front.
+        if start > self.now && self.is_behind(id, user, spec.priority) {
+            return Ok(unknown);
+        }
         Ok(Trial { queue, host: Some(self.host_name(host)), start: Some(start) })
     }
 
     /// Whether something else than room on hosts keeps a job from starting.
     fn is_held_up(&self, queue: QueueId, user: &UserName, spec: &JobSpec) -> bool {
-        let known = self.ledger.users.find(user).map(crate::vocabulary::UserId);
+        let known = self.ledger.users.find(user).map(UserId);
         let slots = u64::from(spec.slots());
+        let queue_max = self.queue_config(queue).and_then(|config| config.slots_max);
+        let in_queue = u64::from(self.index.queues[queue.0 as usize].used_slots);
         let over = |user| {
             let limits = self.slot_limits(queue, user).into_iter().flatten();
             limits.into_iter().any(|(_, used, most)| used + slots > u64::from(most))
         };
         self.queue_obstacle(queue).is_some()
+            || queue_max.is_some_and(|most| in_queue + slots > u64::from(most))
             || self.reservation_obstacle(spec.reservation.as_ref(), user).is_some()
             || known.is_some_and(|user| {
                 over(user) || self.full_group(user, spec.group.as_ref()).is_some()
@@ -57,10 +66,21 @@ impl Grid {
             || self.grid_short(&Shape::of(spec, Vec::new())).is_some()
     }
 
+    /// Whether a job that waits for room goes before a new one.
+    fn is_behind(&self, queue: QueueId, user: &UserName, priority: i32) -> bool {
+        let goes_before = |other: QueueId| {
+            self.queue_order(other) < self.queue_order(queue)
+                && self.queue_obstacle(other).is_none()
+                && self.index.ready.users(other).next().is_some()
+        };
+        let user = self.ledger.users.find(user).map(UserId);
+        self.index.ready.is_before(queue, user, priority) || self.queue_ids().any(goes_before)
+    }
+
     /// The host that has room for a job first, as far as time limits say it, and when.
     fn first_fit(&self, queue: QueueId, shape: &Shape) -> Option<(Moment, HostId)> {
         let hosts = (0..self.index.hosts.len() as u32).map(HostId);
-        let mut all: Vec<(Moment, std::cmp::Reverse<u32>, HostId)> = Vec::new();
+        let mut all: Vec<(Moment, Reverse<u32>, HostId)> = Vec::new();
         for host in hosts.filter(|host| self.is_listed(*host)) {
             let Ok(preference) = self.listed(queue, shape, host) else { continue };
             let is_free = self.obstacle_now(queue, shape, host).is_none()
@@ -72,7 +92,7 @@ impl Grid {
                     Some(Fit::Now | Fit::Unknown { .. }) | None => None,
                 },
             };
-            all.extend(at.map(|at| (at, std::cmp::Reverse(preference), host)));
+            all.extend(at.map(|at| (at, Reverse(preference), host)));
         }
         all.into_iter().min().map(|(at, _, host)| (at, host))
     }

@@ -72,6 +72,19 @@ impl Features {
         }
     }
 
+    /// Reads `--constraint` of Slurm, in which `&` and `|` have the same precedence: `a|b&c` is `(a|b)&c`. A comma is an old sign
+    /// for `&`.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub fn of_slurm(text: &str) -> Result<Features, ParseError> {
+        let mut scanner = Scanner::new("features", text);
+        check_length(&scanner, text)?;
+        let read = in_order(&mut scanner, 0)?;
+        scanner.finish("\"&\", \"|\" or the end")?;
+        Ok(read)
+    }
+
     /// Both; one alone if there is no other.
     #[must_use]
     pub fn and(self, other: Option<Features>) -> Features {
@@ -80,6 +93,13 @@ impl Features {
             None => self,
         }
     }
+}
+
+fn check_length(scanner: &Scanner<'_>, text: &str) -> Result<(), ParseError> {
+    if text.len() > FEATURES_BYTES_MAX {
+        return Err(scanner.refuse(format!("it has at most {FEATURES_BYTES_MAX} bytes")));
+    }
+    Ok(())
 }
 
 /// Several parts as one; those that are of the same kind are taken in.
@@ -108,29 +128,49 @@ fn any(scanner: &mut Scanner<'_>, depth: u32) -> Result<Features, ParseError> {
 }
 
 fn all(scanner: &mut Scanner<'_>, depth: u32) -> Result<Features, ParseError> {
-    let mut parts = vec![one(scanner, depth)?];
+    let mut parts = vec![one(scanner, depth, any)?];
     loop {
         scanner.skip_blanks();
         if !scanner.take("&&") && !scanner.take("&") {
             return Ok(joined(parts, Features::All));
         }
-        parts.push(one(scanner, depth)?);
+        parts.push(one(scanner, depth, any)?);
     }
 }
 
-fn one(scanner: &mut Scanner<'_>, depth: u32) -> Result<Features, ParseError> {
+/// What Slurm reads from left to right.
+fn in_order(scanner: &mut Scanner<'_>, depth: u32) -> Result<Features, ParseError> {
+    let mut read = one(scanner, depth, in_order)?;
+    loop {
+        scanner.skip_blanks();
+        let kind: fn(Vec<Features>) -> Features =
+            if scanner.take("&&") || scanner.take("&") || scanner.take(",") {
+                Features::All
+            } else if scanner.take("||") || scanner.take("|") {
+                Features::Any
+            } else {
+                return Ok(read);
+            };
+        read = joined(vec![read, one(scanner, depth, in_order)?], kind);
+    }
+}
+
+/// Reads what stands in parentheses.
+type Inner = fn(&mut Scanner<'_>, u32) -> Result<Features, ParseError>;
+
+fn one(scanner: &mut Scanner<'_>, depth: u32, inside: Inner) -> Result<Features, ParseError> {
     scanner.skip_blanks();
     if depth >= DEPTH_MAX {
         return Err(scanner.refuse(format!("at most {DEPTH_MAX} levels lie in each other")));
     }
     if scanner.take("!") {
-        return Ok(match one(scanner, depth + 1)? {
+        return Ok(match one(scanner, depth + 1, inside)? {
             Features::Not(inner) => *inner,
             part => Features::Not(Box::new(part)),
         });
     }
     if scanner.take("(") {
-        let inner = any(scanner, depth + 1)?;
+        let inner = inside(scanner, depth + 1)?;
         scanner.skip_blanks();
         scanner.expect(")")?;
         return Ok(inner);
@@ -149,9 +189,7 @@ impl FromStr for Features {
 
     fn from_str(text: &str) -> Result<Features, ParseError> {
         let mut scanner = Scanner::new("features", text);
-        if text.len() > FEATURES_BYTES_MAX {
-            return Err(scanner.refuse(format!("it has at most {FEATURES_BYTES_MAX} bytes")));
-        }
+        check_length(&scanner, text)?;
         let read = any(&mut scanner, 0)?;
         scanner.finish("\"&&\", \"||\" or the end")?;
         Ok(read)
@@ -212,6 +250,23 @@ mod tests {
         let deep = format!("{}a{}", "(".repeat(40), ")".repeat(40));
         for bad in ["", "a &&", "(a", "a b", "a*2", "&a", "!", &deep, &"a".repeat(2000)] {
             assert!(bad.parse::<Features>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn slurm_reads_from_left_to_right() {
+        for (text, written) in [
+            ("a|b&c", "(a || b) && c"),
+            ("a&b|c", "(a && b) || c"),
+            ("(a|b)&c", "(a || b) && c"),
+            ("a|(b&c)", "a || (b && c)"),
+            ("a|b|c&d,e", "(a || b || c) && d && e"),
+            ("ssd", "ssd"),
+        ] {
+            assert_eq!(Features::of_slurm(text).unwrap().to_string(), written, "{text}");
+        }
+        for bad in ["", "a&", "|a", "(a|b", "a b", "a&|b", "a*2"] {
+            assert!(Features::of_slurm(bad).is_err(), "{bad}");
         }
     }
 }

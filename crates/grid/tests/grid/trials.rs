@@ -56,3 +56,30 @@ fn a_trial_says_no_time_that_nobody_knows_and_refuses_what_would_be_refused() {
     assert_eq!(rig.tried(slots(2)), unknown, "its user has 2 of 3 slots");
     assert!(rig.grid.try_out(&"u".parse().unwrap(), slots(9)).is_err());
 }
+
+#[test]
+fn a_trial_does_not_pass_jobs_that_wait_in_front() {
+    let mut rig = Rig::new("", &[("a", 2), ("b", 2)]);
+    let limited = |slots| JobSpec { time_limit: Some(Period::seconds(600)), slots, ..spec() };
+    for _ in 0..2 {
+        let job = rig.submit(limited(2));
+        rig.start(TaskId::only(job));
+    }
+    assert_eq!(rig.tried(slots(2)).start, Some(Moment(rig.now + 600_000)));
+    // One that the user wants less is passed.
+    rig.submit(JobSpec { priority: -1, ..limited(2) });
+    assert!(rig.tried(slots(2)).start.is_some());
+    assert_eq!(rig.tried(JobSpec { priority: -1, ..slots(2) }).start, None);
+    assert_eq!(rig.grid.try_out(&"w".parse().unwrap(), slots(2)).unwrap().start, None);
+}
+
+#[test]
+fn the_limit_of_a_queue_counts_for_a_new_user() {
+    let config = "[[queue]]\nname = \"normal\"\nslots_max = 3\n";
+    let mut rig = Rig::new(config, &[("a", 8)]);
+    let job = rig.submit(slots(2));
+    rig.start(TaskId::only(job));
+    let new = "new".parse().unwrap();
+    assert_eq!(rig.grid.try_out(&new, slots(2)).unwrap().start, None);
+    assert_eq!(rig.grid.try_out(&new, slots(1)).unwrap().start, Some(Moment(rig.now)));
+}

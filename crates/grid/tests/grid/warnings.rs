@@ -145,3 +145,27 @@ fn the_warning_of_a_job_that_runs_cannot_be_changed_that_of_one_that_waits_can()
     assert_eq!(warning.unwrap().to_string(), "INT@5 s");
     assert_eq!(launched(&rig.exit(task, 0)).len(), 1);
 }
+
+#[test]
+fn a_deadline_behind_the_time_limit_is_no_other_end() {
+    let mut rig = Rig::new(PATIENT, &[("a", 4)]);
+    let task = rig.running(warned_at(300, "USR1@1 min"));
+    assert_eq!(warned(&rig.pass(240_000)), [task]);
+    let until = |at| Changes { deadline: Some(Set::To(Moment(at))), ..Changes::default() };
+    rig.changed(task.job, until(rig.now + 600_000));
+    assert!(warned(&rig.pass(1)).is_empty());
+    // One before it is.
+    rig.changed(task.job, until(rig.now + 30_000));
+    assert_eq!(warned(&rig.pass(1)), [task]);
+    rig.restart();
+}
+
+#[test]
+fn the_warning_of_an_array_cannot_be_changed_while_an_element_runs() {
+    let mut rig = Rig::new("", &[("a", 1)]);
+    let array = Some("[1-2]".parse().unwrap());
+    let job = rig.submit(JobSpec { array, ..warned_at(300, "USR1@1 min") });
+    let changes =
+        Changes { warning: Some(Set::To("INT@5 s".parse().unwrap())), ..Changes::default() };
+    assert!(refusal(&rig.changed(job, changes)).contains("cannot be changed"));
+}

@@ -50,7 +50,8 @@ pub(super) fn list(call: &Call<'_>) -> Done {
             if !choice.takes(&job) {
                 continue;
             }
-            if chosen.len() == most as usize {
+            let before = chosen.last().map(|last: &Job| &last.id[..]);
+            if chosen.len() >= most as usize && !belongs_to(&job.id, before) {
                 return sent(200, &JobList { next: Some(job.id), jobs: chosen, total: None });
             }
             chosen.push(Job::from(job));
@@ -60,19 +61,22 @@ pub(super) fn list(call: &Call<'_>) -> Done {
             break;
         }
     }
-    let next = from.map(|task| format!("{}[{}]", task.job, task.index));
+    let next = from.map(|task| task.to_string());
     sent(200, &JobList { jobs: chosen, next, total: None })
 }
 
-/// A page of all jobs.
+/// Whether a line stands for all elements of an array that wait alike, and the line before is one of the same array. Its id is
+/// that of the array, so a page that began with it would begin with the first element.
+fn belongs_to(id: &str, before: Option<&str>) -> bool {
+    before.is_some_and(|before| before.split('[').next() == Some(id))
+}
+
+/// A page of all jobs, which ends where the controller ends it: the elements of an array that wait may add two lines.
 fn all(call: &Call<'_>, from: Option<TaskId>, most: u32, ended: bool) -> Done {
     let page = Page { from, most: Some(most), ..Page::default() };
     match call.app.client(call.who)?.ask(&Ask::Jobs { target: None, ended, page })? {
-        Answer::Jobs { mut jobs, next, total } => {
-            // The controller ends a page where it likes.
-            let omitted = jobs.get(most as usize).map(|job| job.id.clone());
-            jobs.truncate(most as usize);
-            let next = omitted.or(next.map(|task| format!("{}[{}]", task.job, task.index)));
+        Answer::Jobs { jobs, next, total } => {
+            let next = next.map(|task| task.to_string());
             sent(200, &JobList { jobs: jobs.into_iter().map(Job::from).collect(), next, total })
         }
         answer => Err(makes_no_sense(&answer).into()),
@@ -291,4 +295,16 @@ pub(super) fn release(call: &Call<'_>) -> Done {
 
 pub(super) fn requeue(call: &Call<'_>) -> Done {
     obey(call, Verb::Requeue)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_does_not_end_before_the_waiting_elements_of_its_last_array() {
+        assert!(belongs_to("12", Some("12[100]")) && belongs_to("12", Some("12")));
+        assert!(!belongs_to("12", Some("11")) && !belongs_to("12", Some("112[1]")));
+        assert!(!belongs_to("12[5]", Some("12[4]")) && !belongs_to("12", None));
+    }
 }

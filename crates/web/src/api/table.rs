@@ -23,7 +23,7 @@ const LIST: &[Parameter] = &[
     ENDED,
     Parameter {
         name: "limit",
-        text: "Most lines of the page, 1 to 1000; 100 if omitted.",
+        text: "Most lines of the page, 1 to 1000; 100 if omitted. Elements of an array that wait may add two more lines.",
         schema: u32::schema,
     },
     Parameter {

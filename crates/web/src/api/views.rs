@@ -617,7 +617,7 @@ requests! {
     GroupLimit {
         /// Path of the group, such as /risk/daily.
         group: String,
-        /// The most tasks of it and of groups below it on hosts at once; none if omitted.
+        /// The most tasks of it and of groups below it on hosts at once; no limit if omitted.
         limit: Option<u32>,
     }
 

@@ -244,7 +244,10 @@ fn dry_run(client: &mut Client, spec: JobSpec, json: bool) -> Result<ExitCode> {
         (Some(start), Some(host)) => {
             outln!("it would start by {} on {host} in queue {queue}", detail::time(start));
         }
-        _ => outln!("it would be accepted in queue {queue} and wait; nobody can say how long"),
+        _ => outln!(
+            "it would be accepted in queue {queue}; its start time is unknown: jobs before it have no time limit, or \
+             something else than room keeps it waiting"
+        ),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -421,19 +421,23 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     if !kinds.is_empty() && !given.has("a") {
         found.retain(|row| kinds.contains(&state::of(row.view.state)));
     }
+    let by_variable = std::env::var("LSB_BJOBS_FORMAT").ok();
+    let format = given.value("o").or(by_variable.as_deref());
+    anyhow::ensure!(!given.has("json") || format.is_some(), "-json needs -o with the fields");
     for id in &unknown {
         note!("Job <{id}> is not found");
     }
+    let now = now();
+    let code = if unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(255) };
     if found.is_empty() {
         if unknown.is_empty() {
             note!("No {}job found", if with_ended { "" } else { "unfinished " });
         }
-        return Ok(if unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(255) });
+        if let Some(format) = format.filter(|_| given.has("json")) {
+            out!("{}", of_format(format, &found, &given, now)?);
+        }
+        return Ok(code);
     }
-    let now = now();
-    let by_variable = std::env::var("LSB_BJOBS_FORMAT").ok();
-    let format = given.value("o").or(by_variable.as_deref());
-    anyhow::ensure!(!given.has("json") || format.is_some(), "-json needs -o with the fields");
     let is_explained = |format: &str| format.to_ascii_lowercase().contains("pend_reason");
     if given.has("p") || given.has("l") || format.is_some_and(is_explained) {
         explain(&mut client, &mut found)?;
@@ -451,7 +455,7 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
         None => usual(&found, &given, now),
     };
     crate::output::put(crate::output::escaped(&text).as_bytes())?;
-    Ok(if unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(255) })
+    Ok(code)
 }
 
 /// Runs bhist: what is known of jobs, with how long they waited and ran.

@@ -151,6 +151,9 @@ mod tests {
             "COMMAND": "bjobs", "JOBS": 1, "RECORDS": [{ "JOBID": "7", "STAT": "" }],
         });
         assert_eq!(said, expected);
+        let none: serde_json::Value =
+            serde_json::from_str(&format.json(("bjobs", "JOBS"), &[], value)).unwrap();
+        assert_eq!(none, serde_json::json!({ "COMMAND": "bjobs", "JOBS": 0, "RECORDS": [] }));
     }
 
     #[test]

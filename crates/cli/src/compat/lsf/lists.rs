@@ -104,8 +104,8 @@ fn of_host(host: &HostView, field: &str) -> Option<String> {
 fn format(given: &Given, variable: &str, fields: &[Field]) -> Result<Option<Format>> {
     let by_variable = std::env::var(variable).ok().filter(|format| !format.trim().is_empty());
     let asked = given.value("o").map(str::to_owned);
-    ensure!(!given.has("json") || asked.is_some(), "-json needs -o with the fields");
-    let wanted = asked.or(by_variable.filter(|_| !given.has("l")));
+    let wanted = asked.or(by_variable.filter(|_| !given.has("l") || given.has("json")));
+    ensure!(!given.has("json") || wanted.is_some(), "-json needs -o with the fields");
     wanted.map(|format| Format::read(&format, fields)).transpose()
 }
 

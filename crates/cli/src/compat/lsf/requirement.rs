@@ -81,34 +81,144 @@ impl Needs {
     }
 }
 
-/// Names in a selection that are no features: indices of load, and what every host has.
-const OF_EVERY_HOST: [&str; 17] = [
-    "any", "cpuf", "io", "it", "local", "ls", "maxmem", "maxswp", "maxtmp", "mem", "ncpus",
-    "ndisks", "pg", "swp", "tmp", "ut", "type",
+/// Names in a selection that are not features: indices of load, other names for them, and what every host has.
+const OF_EVERY_HOST: [&str; 25] = [
+    "any", "cpu", "cpuf", "idle", "io", "it", "local", "login", "ls", "maxmem", "maxswp", "maxtmp",
+    "mem", "ncpus", "ndisks", "pg", "r15m", "r15s", "r1m", "server", "swap", "swp", "tmp", "type",
+    "ut",
 ];
 
-/// The features that `select[...]` names, or a text without sections. Comparisons, such as those of load, say nothing here: the
-/// grid places jobs by what they set aside.
+/// What begins a section; a text before the first one is a selection.
+const SECTIONS: [&str; 7] = ["select[", "order[", "rusage[", "span[", "same[", "cu[", "affinity["];
+
+/// Signs between operands of comparisons, the longer ones first.
+const OPERATORS: [&str; 11] = ["==", "!=", ">=", "<=", ">", "<", "=", "+", "-", "*", "/"];
+
+/// The most parts of a selection.
+const PARTS_MAX: u32 = 200;
+
+/// A selection that is being read. What says nothing of features is none.
+struct Selection<'a> {
+    whole: &'a str,
+    rest: &'a str,
+    parts: u32,
+}
+
+impl<'a> Selection<'a> {
+    /// The features that a selection names, in the grid's notation. Comparisons, such as those of load, say nothing here: the grid
+    /// places jobs by what they set aside.
+    fn read(whole: &'a str) -> Result<Option<String>> {
+        let mut selection = Selection { whole, rest: whole, parts: 0 };
+        let read = selection.any()?;
+        ensure!(selection.rest.trim().is_empty(), selection.refused());
+        Ok(read)
+    }
+
+    fn refused(&self) -> String {
+        match self.rest.trim() {
+            "" => format!("select[{}]: it ends too early", self.whole),
+            rest => format!("select[{}]: unexpected \"{rest}\"", self.whole),
+        }
+    }
+
+    fn take(&mut self, sign: &str) -> bool {
+        let rest = self.rest.trim_start().strip_prefix(sign);
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
+    }
+
+    fn any(&mut self) -> Result<Option<String>> {
+        let mut parts = vec![self.all()?];
+        while self.take("||") {
+            parts.push(self.all()?);
+        }
+        let count = parts.len();
+        let named: Vec<String> = parts.into_iter().flatten().collect();
+        ensure!(
+            named.is_empty() || named.len() == count,
+            "select[{}]: features and comparisons are not alternatives on a Forebay grid",
+            self.whole
+        );
+        Ok(joined(&named, " || "))
+    }
+
+    fn all(&mut self) -> Result<Option<String>> {
+        let mut parts = vec![self.one()?];
+        while self.take("&&") {
+            parts.push(self.one()?);
+        }
+        let named: Vec<String> = parts.into_iter().flatten().collect();
+        Ok(joined(&named, " && "))
+    }
+
+    fn one(&mut self) -> Result<Option<String>> {
+        self.parts += 1;
+        ensure!(self.parts <= PARTS_MAX, "select[...]: it has more than {PARTS_MAX} parts");
+        if self.take("!") {
+            let inner = self.one()?.with_context(|| {
+                let whole = self.whole;
+                format!("select[{whole}]: the opposite of a comparison is not supported on a Forebay grid")
+            })?;
+            return Ok(Some(format!("!{inner}")));
+        }
+        let first = self.operand()?;
+        let mut is_comparison = false;
+        while OPERATORS.iter().any(|sign| self.take(sign)) {
+            is_comparison = true;
+            self.operand()?;
+        }
+        Ok(first.filter(|_| !is_comparison))
+    }
+
+    /// A name, a number, a text or what stands in parentheses.
+    fn operand(&mut self) -> Result<Option<String>> {
+        if self.take("(") {
+            return self.inner();
+        }
+        for quote in ["'", "\""] {
+            if self.take(quote) {
+                let (_, rest) = self.rest.split_once(quote).with_context(|| self.refused())?;
+                self.rest = rest;
+                return Ok(None);
+            }
+        }
+        let rest = self.rest.trim_start();
+        let belongs = |c: char| c.is_alphanumeric() || "_.-@$".contains(c);
+        let (word, rest) = rest.split_at(rest.find(|c| !belongs(c)).unwrap_or(rest.len()));
+        ensure!(!word.is_empty(), self.refused());
+        self.rest = rest;
+        if word == "defined" && self.take("(") {
+            return self.inner();
+        }
+        Ok((!OF_EVERY_HOST.contains(&word)).then(|| word.to_owned()))
+    }
+
+    /// What stands in parentheses, behind the first one.
+    fn inner(&mut self) -> Result<Option<String>> {
+        let inner = self.any()?;
+        ensure!(self.take(")"), self.refused());
+        Ok(inner)
+    }
+}
+
+fn joined(parts: &[String], sign: &str) -> Option<String> {
+    match parts {
+        [] => None,
+        [only] => Some(only.clone()),
+        parts => Some(format!("({})", parts.join(sign))),
+    }
+}
+
+/// The features that `select[...]` names, or the text before the first section.
 fn selected(text: &str) -> Result<Option<Features>> {
-    let bare = if text.contains('[') { "" } else { text };
-    let said = section(text, "select").unwrap_or(bare).trim();
-    let says_nothing = |part: &&str| {
-        part.contains(['<', '>', '='])
-            || OF_EVERY_HOST.contains(&part.trim_matches(['(', ')', '!', ' ']))
-    };
-    let parts = said.split("||").flat_map(|part| part.split("&&")).map(str::trim);
-    let parts = parts.filter(|part| !part.is_empty());
-    let (nothing, named): (Vec<&str>, Vec<&str>) = parts.partition(says_nothing);
-    if named.is_empty() {
+    let first = SECTIONS.iter().filter_map(|name| text.find(*name)).min().unwrap_or(text.len());
+    let said = section(text, "select").unwrap_or(&text[..first]).trim();
+    // Braces are around alternatives and around parts of jobs on several hosts.
+    if said.is_empty() || said.contains('{') {
         return Ok(None);
     }
-    let needed = if nothing.is_empty() { said.to_owned() } else { named.join(" && ") };
-    ensure!(
-        nothing.is_empty() || !said.contains("||"),
-        "select[{said}]: features and comparisons are not alternatives on a Forebay grid"
-    );
-    let read = needed.replace("defined(", "(").parse();
-    read.map(Some).with_context(|| format!("select[{said}]"))
+    let Some(needed) = Selection::read(said)? else { return Ok(None) };
+    needed.parse::<Features>().map(Some).with_context(|| format!("select[{said}]"))
 }
 
 /// The text of a section, such as `rusage[...]`.
@@ -166,14 +276,39 @@ mod tests {
         assert_eq!(text("select[defined(ssd)]").as_deref(), Some("ssd"));
         assert_eq!(text("select[a100 || h100]").as_deref(), Some("a100 || h100"));
         assert_eq!(text("ssd").as_deref(), Some("ssd"));
-        for none in
-            ["select[type==any]", "select[mem>1 || r1m<2]", "span[hosts=1]", "rusage[mem=5]"]
-        {
+        assert_eq!(text("ssd span[hosts=1]").as_deref(), Some("ssd"));
+        for (said, needed) in [
+            ("select[(ssd && mem>100)]", "ssd"),
+            ("select[type==any && (ssd || nvme)]", "ssd || nvme"),
+            ("select[ssd && (mem > 100 || swp>5) && !(a || defined(b))]", "ssd && !(a || b)"),
+            ("select[(mem+swp) >= 2*100 && ssd && hname!='h 1']", "ssd"),
+            ("ssd && r15s<2 order[ut] rusage[mem=5]", "ssd"),
+        ] {
+            assert_eq!(text(said).as_deref(), Some(needed), "{said}");
+        }
+        for none in [
+            "select[type==any]",
+            "select[mem>1 || r1m<2]",
+            "select[server && r15m < 1.5]",
+            "span[hosts=1]",
+            "rusage[mem=5]",
+            "2*{rusage[mem=5]}",
+        ] {
             assert_eq!(text(none), None, "{none}");
         }
         let two = of(&[("R", "select[a]"), ("R", "select[b]")]).unwrap().features.unwrap();
         assert_eq!(two.to_string(), "b && a");
-        for bad in ["select[a || mem>1]", "select[a b]"] {
+        let deep = format!("select[{}a{}]", "(".repeat(300), ")".repeat(300));
+        for bad in [
+            "select[a || mem>1]",
+            "select[a b]",
+            "select[!(mem>1)]",
+            "select[(a]",
+            "select[a &&]",
+            "select[mem>]",
+            "select[hname=='h]",
+            &deep,
+        ] {
             assert!(of(&[("R", bad)]).is_err(), "{bad}");
         }
     }

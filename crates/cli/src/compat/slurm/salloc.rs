@@ -7,12 +7,13 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use forebay_grid::spec::{JobSpec, Rerun};
+use forebay_grid::vocabulary::JobId;
 
 use super::super::row::client;
-use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, read};
+use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, read, refused};
 use super::options::JOB;
 use super::spec;
-use crate::commands::grid::run::attached;
+use crate::commands::grid::run::{Stage, attached_saying};
 
 use Takes::{Maybe, Nothing, Value};
 
@@ -21,7 +22,12 @@ const SALLOC: &[Opt] = &[
     harmless("kill-command", 'K', Maybe),
     harmless("no-bell", ' ', Nothing),
     harmless("no-kill", 'k', Maybe),
-    harmless("no-shell", ' ', Nothing),
+    refused(
+        "no-shell",
+        ' ',
+        Nothing,
+        "a job of a Forebay grid has a program and ends with it: submit one with sbatch",
+    ),
     harmless("wait", 'W', Value),
     read("version", 'V', Nothing),
 ];
@@ -44,7 +50,15 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let shell = || std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
     let command = if given.words.is_empty() { vec![shell()] } else { given.words.clone() };
     let mut client = client()?;
-    let job = spec::job(&given, &mut client)?;
+    let job = spec::job(GRAMMAR.command, &given, &mut client)?;
     let spec = JobSpec { command, output: None, error: None, rerun: Rerun::Once, ..job };
-    attached(spec, true)
+    attached_saying(spec, true, tell)
+}
+
+/// Says what salloc says of a job.
+fn tell(stage: Stage, job: JobId) {
+    match stage {
+        Stage::Begun => note!("salloc: Granted job allocation {job}"),
+        Stage::Over => note!("salloc: Relinquishing job allocation {job}"),
+    }
 }

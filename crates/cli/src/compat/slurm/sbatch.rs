@@ -129,7 +129,7 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let spec = JobSpec {
         command: [&[name], arguments].concat(),
         script: Some(text),
-        ..spec::job(&given, &mut client)?
+        ..spec::job(GRAMMAR.command, &given, &mut client)?
     };
     if given.has("test-only") {
         return test_only(&mut client, spec);

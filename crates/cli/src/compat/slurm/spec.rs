@@ -90,7 +90,11 @@ fn refuse_what_is_not_done(given: &Given) -> Result<()> {
 
 /// What `--qos` stands for: an application profile or a queue with this name, which a site may have for each of its QOS. Another
 /// one has no effect.
-fn quality(given: &Given, client: &mut Client) -> Result<(Option<ProfileName>, Option<QueueName>)> {
+fn quality(
+    command: &str,
+    given: &Given,
+    client: &mut Client,
+) -> Result<(Option<ProfileName>, Option<QueueName>)> {
     let name = given.value("qos").unwrap_or_default();
     if name.is_empty() || name == "normal" {
         return Ok((None, None));
@@ -106,7 +110,7 @@ fn quality(given: &Given, client: &mut Client) -> Result<(Option<ProfileName>, O
         return Ok((None, Some(queue.name)));
     }
     note!(
-        "sbatch: warning: --qos={name} has no effect: the grid has neither an application profile nor a partition with this name"
+        "{command}: warning: --qos={name} has no effect: the grid has neither an application profile nor a partition with this name"
     );
     Ok((None, None))
 }
@@ -121,14 +125,12 @@ fn features(given: &Given) -> Result<Option<Features>> {
         !text.contains(['*', '[', '{']),
         "--constraint={text}: numbers of hosts and [] are for jobs on several hosts; a job of a Forebay grid runs on one"
     );
-    // A comma is an old sign for and.
-    let read = text.replace(',', "&").parse();
-    read.map(Some).with_context(|| format!("--constraint={text}"))
+    Features::of_slurm(text).map(Some).with_context(|| format!("--constraint={text}"))
 }
 
 /// The signal before the end of a job: `[R|B:]SIGNAL[@SECONDS]`, of which `B:` warns the batch script and nothing else, and
-/// without it the processes of steps.
-fn warning(given: &Given) -> Result<Option<Warning>> {
+/// without it the processes of steps. A signal that Slurm knows and no job can be warned by has no effect.
+fn warning(command: &str, given: &Given) -> Result<Option<Warning>> {
     let Some(text) = given.value("signal").filter(|text| !text.is_empty()) else { return Ok(None) };
     let refused = || format!("Invalid --signal specification: {text}");
     let (flags, rest) = text.rsplit_once(':').unwrap_or(("", text));
@@ -139,11 +141,32 @@ fn warning(given: &Given) -> Result<Option<Warning>> {
         }
         None => (rest, None),
     };
+    let is_other =
+        |name: &str| OTHER_SIGNALS.iter().any(|(known, of)| *known == name || *of == name);
+    let upper = signal.to_ascii_uppercase();
+    if is_other(upper.strip_prefix("SIG").unwrap_or(&upper)) {
+        note!(
+            "{command}: warning: --signal={text} has no effect: a Forebay grid does not warn jobs by this signal"
+        );
+        return Ok(None);
+    }
     let signal = signal.parse().map_err(anyhow::Error::msg).with_context(refused)?;
     let to = if flags.contains(['B', 'b']) { Warned::Program } else { Warned::Steps };
     let before = before.map(|seconds| Period::seconds(seconds.into()));
     Ok(Some(Warning::new(signal, before, to)))
 }
+
+/// Signals that Slurm knows and no job can be warned by, with their numbers.
+const OTHER_SIGNALS: [(&str, &str); 8] = [
+    ("ABRT", "6"),
+    ("KILL", "9"),
+    ("PIPE", "13"),
+    ("STOP", "19"),
+    ("TSTP", "20"),
+    ("TTIN", "21"),
+    ("TTOU", "22"),
+    ("XCPU", "24"),
+];
 
 /// Refuses a file for standard input where it cannot be opened for the job.
 ///
@@ -272,11 +295,11 @@ fn file_name(pattern: &str, user: &str) -> Result<String> {
     Ok(pattern.replace("%u", &user.replace('%', "%%")))
 }
 
-/// A job as sbatch's and srun's options describe it; it has no program yet.
+/// A job as the options of sbatch, srun or salloc describe it; it has no program yet. `command` is which of them it is.
 ///
 /// # Errors
 /// If an option has a bad value, or wants what a grid does not do.
-pub fn job(given: &Given, client: &mut Client) -> Result<JobSpec> {
+pub fn job(command: &str, given: &Given, client: &mut Client) -> Result<JobSpec> {
     refuse_what_is_not_done(given)?;
     let shape = Shape::of(given)?;
     let resources = resources::of(given, shape.tasks)?;
@@ -307,9 +330,10 @@ pub fn job(given: &Given, client: &mut Client) -> Result<JobSpec> {
     let depends = given.value("dependency").filter(|text| !text.is_empty());
     let name = name(given.value("job-name").unwrap_or_default());
     let time_limit = given.value("time").map(time_limit).transpose().map_err(anyhow::Error::msg)?;
-    let (profile, of_quality) = quality(given, client)?;
+    let partition = given.value("partition").map(|text| first_partition(command, text));
+    let (profile, of_quality) = quality(command, given, client)?;
     let spec = JobSpec {
-        queue: given.value("partition").map(first_partition).transpose()?.or(of_quality),
+        queue: partition.transpose()?.or(of_quality),
         profile,
         slots: shape.slots()?,
         hosts: hosts(given)?,
@@ -327,7 +351,7 @@ pub fn job(given: &Given, client: &mut Client) -> Result<JobSpec> {
         deadline: moment(given, "deadline")?,
         resources,
         features: features(given)?,
-        warning: warning(given)?,
+        warning: warning(command, given)?,
         sharing: if given.has("exclusive") { Sharing::Exclusive } else { Sharing::Shared },
         output: Some(file("output")?.unwrap_or_else(|| unnamed.to_owned())),
         error: file("error")?,
@@ -393,10 +417,10 @@ fn moment(given: &Given, option: &'static str) -> Result<Option<Moment>> {
 }
 
 /// The first of several partitions, without the star of the default one.
-fn first_partition(text: &str) -> Result<forebay_grid::vocabulary::QueueName> {
+fn first_partition(command: &str, text: &str) -> Result<forebay_grid::vocabulary::QueueName> {
     let first = text.split(',').next().unwrap_or_default();
     if first.len() < text.len() {
-        note!("sbatch: warning: --partition={text}: only the first one is used");
+        note!("{command}: warning: --partition={text}: only the first one is used");
     }
     first.trim_end_matches('*').parse().map_err(anyhow::Error::msg)
 }
@@ -501,7 +525,7 @@ mod tests {
         let of = |text: &str| {
             let mut given = Given::default();
             given.set("signal", text.to_owned());
-            warning(&given).map(|warning| warning.unwrap().to_string())
+            warning("sbatch", &given).map(|warning| warning.map(|warning| warning.to_string()))
         };
         for (text, here) in [
             ("USR1", "steps:USR1@1 min"),
@@ -510,9 +534,12 @@ mod tests {
             ("RB:SIGTERM@300", "program:TERM@5 min"),
             ("R:INT", "steps:INT@1 min"),
         ] {
-            assert_eq!(of(text).unwrap(), here, "{text}");
+            assert_eq!(of(text).unwrap().as_deref(), Some(here), "{text}");
         }
-        for text in ["KILL@30", "USR1@x", "X:USR1", "USR1@70000", "@30"] {
+        for text in ["KILL@60", "SIGABRT", "B:stop@10", "24@5"] {
+            assert_eq!(of(text).unwrap(), None, "{text}");
+        }
+        for text in ["KIL@30", "USR1@x", "KILL@x", "X:USR1", "USR1@70000", "@30"] {
             assert!(of(text).is_err(), "{text}");
         }
     }
@@ -526,6 +553,7 @@ mod tests {
         };
         assert_eq!(of("ssd&(a|b)").unwrap().as_deref(), Some("ssd && (a || b)"));
         assert_eq!(of("ssd,fast").unwrap().as_deref(), Some("ssd && fast"));
+        assert_eq!(of("a|b&c").unwrap().as_deref(), Some("(a || b) && c"));
         assert_eq!((of("").unwrap(), of("none").unwrap()), (None, None));
         assert!(of("[a|b]").is_err() && of("a*2").is_err() && of("a&").is_err());
     }

@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use forebay_grid::spec::{JobSpec, Rerun};
+use forebay_grid::warning::{Warned, Warning};
 
 use super::super::row::client;
 use super::super::words::{
@@ -93,14 +94,18 @@ fn job(given: &Given) -> Result<ExitCode> {
     } else {
         words
     };
-    let spec = JobSpec {
-        command,
-        output: None,
-        error: None,
-        rerun: Rerun::Once,
-        ..spec::job(given, &mut client)?
-    };
+    let job = spec::job(GRAMMAR.command, given, &mut client)?;
+    let warning = job.warning.map(|warning| warning_for(warning, shape.tasks));
+    let spec = JobSpec { command, output: None, error: None, rerun: Rerun::Once, warning, ..job };
     attached(spec, given.has("pty"))
+}
+
+/// A warning of a job with so many tasks: one task is the program of the job itself, which no srun has started.
+fn warning_for(warning: Warning, tasks: u32) -> Warning {
+    match warning.to {
+        Warned::Steps if tasks == 1 => Warning { to: Warned::All, ..warning },
+        Warned::Steps | Warned::All | Warned::Program => warning,
+    }
 }
 
 /// Processes in the job that this one runs in.
@@ -283,5 +288,13 @@ mod tests {
         let given = GRAMMAR.read(&words).unwrap();
         assert_eq!(given.words, ["sh", "-c", "exit 3"]);
         assert_eq!(spec::Shape::of(&given).unwrap(), spec::Shape { tasks: 1, cpus_per_task: 1 });
+    }
+
+    #[test]
+    fn the_only_task_of_an_interactive_job_is_warned() {
+        let of = |text: &str, tasks| warning_for(text.parse().unwrap(), tasks).to_string();
+        assert_eq!(of("steps:USR1@1 min", 1), "USR1@1 min");
+        assert_eq!(of("steps:USR1@1 min", 2), "steps:USR1@1 min");
+        assert_eq!(of("program:USR1@1 min", 1), "program:USR1@1 min");
     }
 }

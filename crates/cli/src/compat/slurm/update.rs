@@ -8,6 +8,7 @@ use forebay_engine::protocol::{Answer, Ask};
 use forebay_grid::event::QueueVerb;
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::modify::{Changes, Rank, Set};
+use forebay_grid::parse::features::Features;
 use forebay_grid::parse::period::Period;
 use forebay_grid::spec::Rerun;
 use forebay_grid::vocabulary::{JobId, Moment, QueueName};
@@ -222,7 +223,7 @@ fn set(changes: &mut Changes, key: &str, value: &str, client: &mut Client) -> Re
         "deadline" => changes.deadline = Some(moment(key, value)?),
         "features" => {
             let read = Some(value).filter(|value| !value.is_empty());
-            let read = read.map(|value| value.replace(',', "&").parse());
+            let read = read.map(Features::of_slurm);
             changes.features = Some(or_nothing(read.transpose().with_context(refused)?));
         }
         "gres" | "licenses" | "trespernode" => {

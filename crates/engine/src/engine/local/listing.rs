@@ -56,7 +56,15 @@ pub(super) fn jobs(
         let from = page.from.or_else(latest).unwrap_or_default();
         for (id, job) in known(from.job) {
             let index = if id == from.job { from.index } else { 0 };
-            if count(job, wanted) > 0 && !lines.add(TaskId { job: id, index }, job, wanted) {
+            let from = TaskId { job: id, index };
+            if count(job, wanted) == 0 {
+                continue;
+            }
+            if lines.is_full() {
+                lines.next = Some(from);
+                break;
+            }
+            if !lines.add(from, job, wanted) {
                 break;
             }
         }

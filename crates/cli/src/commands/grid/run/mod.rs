@@ -77,7 +77,23 @@ struct Session {
     streams: Streams,
     sender: Sender<News>,
     news: Receiver<News>,
+    tell: Tell,
 }
+
+/// How far an interactive job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It has begun.
+    Begun,
+    /// It is over, or nobody is attached to it any more.
+    Over,
+}
+
+/// Says on standard error how far a job is.
+pub type Tell = fn(Stage, JobId);
+
+/// Says nothing.
+fn tell_nothing(_: Stage, _: JobId) {}
 
 /// Runs a job on the grid that FOREBAY_GRID names and stays attached to it, at a terminal if it is wanted and there is
 /// one; its exit code.
@@ -85,9 +101,17 @@ struct Session {
 /// # Errors
 /// If the job is refused, or the controller does not answer.
 pub fn attached(spec: JobSpec, wants_terminal: bool) -> Result<ExitCode> {
+    attached_saying(spec, wants_terminal, tell_nothing)
+}
+
+/// As [`attached`], and says when the job begins and when it is over.
+///
+/// # Errors
+/// As [`attached`].
+pub fn attached_saying(spec: JobSpec, wants_terminal: bool, tell: Tell) -> Result<ExitCode> {
     let at_terminal = wants_terminal && tty::is_there();
     let streams = if at_terminal { Streams::Terminal } else { Streams::Pipes };
-    Session::run(Which::default(), spec, streams)
+    Session::run(Which::default(), spec, streams, tell)
 }
 
 /// How following a job that runs ended.
@@ -112,7 +136,7 @@ impl Run {
         if spec.array.is_some() {
             bail!("--name: an interactive job cannot be an array");
         }
-        Session::run(self.which, spec, streams)
+        Session::run(self.which, spec, streams, tell_nothing)
     }
 }
 
@@ -125,7 +149,7 @@ fn wait_for_end(which: &Which, job: JobId, news: &Sender<News>) {
 
 impl Session {
     /// Submits the job and stays attached to it; its exit code.
-    fn run(which: Which, mut spec: JobSpec, streams: Streams) -> Result<ExitCode> {
+    fn run(which: Which, mut spec: JobSpec, streams: Streams, tell: Tell) -> Result<ExitCode> {
         // SAFETY: ignoring a signal is always sound. A reader that is gone is told to the job, and the
         // terminal is left as it was.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
@@ -147,7 +171,7 @@ impl Session {
         std::thread::spawn(move || listen::accept(&accepting, &for_connection));
         let (for_waiting, for_end) = (which.clone(), sender.clone());
         std::thread::spawn(move || wait_for_end(&for_waiting, job, &for_end));
-        let session = Session { which, job, streams, sender, news };
+        let session = Session { which, job, streams, sender, news, tell };
         session.follow(listener)
     }
 
@@ -159,6 +183,14 @@ impl Session {
             Begun::Signal(signal) => return Ok(self.take_back(signal)),
         };
         drop(listener);
+        (self.tell)(Stage::Begun, self.job);
+        let code = self.follow_begun(stream);
+        (self.tell)(Stage::Over, self.job);
+        code
+    }
+
+    /// Follows the job, which has begun, until it has ended; its exit code.
+    fn follow_begun(&self, stream: UnixStream) -> Result<ExitCode> {
         let mut told = false;
         let Over { exit, unwritten } = match self.converse(stream, &mut told)? {
             Followed::Over(over) => over,
