@@ -278,13 +278,15 @@ fn disk(disk: DiskStatus) -> Disk {
     } else {
         disk.problem.or_else(|| is_absent.then(|| "it is not there".to_owned()))
     };
-    // Only of directories of this machine.
-    let files = rustix::fs::statvfs(disk.location.as_str()).ok().filter(|_| disk.node.is_none());
-    let (total_inodes, free_inodes) = files.map_or((0, 0), |files| (files.f_files, files.f_ffree));
+    let name = match &disk.node {
+        Some(node) => format!("{node}:{}", disk.location),
+        None => disk.location,
+    };
     Disk {
-        total_inodes,
-        free_inodes,
-        name: disk.location,
+        uuid: disk.uuid,
+        name,
+        total_inodes: disk.total_inodes,
+        free_inodes: disk.free_inodes,
         total_bytes: disk.total_bytes,
         free_bytes: disk.available_bytes,
         errors: disk.errors,
@@ -377,5 +379,35 @@ impl System {
                 evidence: finding.evidence,
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_of_a_node_is_known_by_its_identity_and_shown_with_its_node() {
+        let status = |node: Option<&str>| -> DiskStatus {
+            serde_json::from_value(serde_json::json!({
+                "uuid": "u",
+                "location": "/data",
+                "kind": "xfs",
+                "total_bytes": 10,
+                "available_bytes": 5,
+                "total_inodes": 8,
+                "free_inodes": 2,
+                "objects_in_use": 0,
+                "spare_objects": 0,
+                "errors": 0,
+                "last_error": null,
+                "advice": [],
+                "node": node,
+            }))
+            .unwrap()
+        };
+        let (here, there) = (disk(status(None)), disk(status(Some("n2"))));
+        assert_eq!((&*here.name, &*there.name, &*there.uuid), ("/data", "n2:/data", "u"));
+        assert_eq!((there.total_inodes, there.free_inodes), (8, 2));
     }
 }

@@ -65,13 +65,15 @@ pub struct Files {
 /// A disk.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Disk {
-    /// Name or folder.
+    /// Its identity, which never changes.
+    pub uuid: String,
+    /// Its folder; in a cluster after the name of its node and a colon.
     pub name: String,
     /// Its size.
     pub total_bytes: u64,
     /// What is free of it.
     pub free_bytes: u64,
-    /// Files that its file system can hold; 0 if it makes room for them as needed, or is not on this machine.
+    /// Files that its file system can hold; 0 if it makes room for them as needed, or does not answer.
     pub total_inodes: u64,
     /// How many more it can hold.
     pub free_inodes: u64,
