@@ -188,7 +188,7 @@ fn a_node_brings_its_disk_and_everybody_reaches_what_lies_on_it() {
             .map(|disk| (disk.uuid, disk.node))
             .collect()
     };
-    let node = |disk: &str, node| (disk.to_owned(), Some(format!("n{node}")));
+    let node = |disk: &str, node: NodeId| (disk.to_owned(), Some(format!("n{node}")));
     for fs in [&one, &two, &bare] {
         let mut placed = placed(fs);
         placed.sort();
