@@ -146,20 +146,29 @@ fn of_cluster(root: &Path) -> Option<Home> {
     Home::at(&cluster_of(root)?.node).ok()
 }
 
-/// The oldest waits, for people.
-fn of_waits(mut waits: Vec<Wait>) -> Vec<Waiting> {
+/// The oldest waits, for people, and the oldest of those that may not last for as long as they like: programs that wait for locks do not
+/// hide it.
+fn of_waits(waits: Vec<Wait>) -> Vec<Waiting> {
+    let mut waits: Vec<Waiting> = waits.into_iter().map(waiting).collect();
     waits.sort_by_key(|wait| std::cmp::Reverse(wait.age_ms));
-    let shown = waits.into_iter().take(WAITS_MAX);
-    shown
-        .map(|wait| Waiting {
-            made_by: waiters::made_by(&wait, wait.client.map(|node| node.to_string()).as_deref()),
-            file: wait.path.unwrap_or_else(|| format!("inode {}", wait.ino)),
-            age_ms: wait.age_ms,
-            operation: wait.operation,
-            is_lock: wait.cause == visit::Cause::Lock,
-            reason: wait.cause.text(waits::shown),
-        })
-        .collect()
+    let stuck = waits.iter().position(|wait| !wait.may_last());
+    let stuck = stuck.filter(|place| *place >= WAITS_MAX).map(|place| waits.swap_remove(place));
+    waits.truncate(WAITS_MAX);
+    waits.extend(stuck);
+    waits
+}
+
+fn waiting(wait: Wait) -> Waiting {
+    Waiting {
+        made_by: waiters::made_by(&wait, wait.client.map(|node| node.to_string()).as_deref()),
+        file: wait.path.unwrap_or_else(|| format!("inode {}", wait.ino)),
+        age_ms: wait.age_ms,
+        operation: wait.operation,
+        is_lock: wait.cause == visit::Cause::Lock,
+        is_archive: matches!(wait.cause, visit::Cause::Archive(_)),
+        is_work: wait.cause == visit::Cause::Work,
+        reason: wait.cause.text(waits::shown),
+    }
 }
 
 /// Asks etcd, and all nodes that run.
@@ -409,5 +418,25 @@ mod tests {
         let (here, there) = (disk(status(None)), disk(status(Some("n2"))));
         assert_eq!((&*here.name, &*there.name, &*there.uuid), ("/data", "n2:/data", "u"));
         assert_eq!((there.total_inodes, there.free_inodes), (8, 2));
+    }
+
+    #[test]
+    fn many_waits_for_locks_do_not_hide_one_that_is_stuck() {
+        let wait = |age_ms: u64, cause| Wait {
+            age_ms,
+            operation: "open".to_owned(),
+            ino: forebay_base::Ino(7),
+            path: None,
+            process: Some((1, "sh".to_owned())),
+            client: None,
+            cause,
+        };
+        let mut waits: Vec<Wait> = (0..30).map(|n| wait(1000 + n, visit::Cause::Lock)).collect();
+        waits.push(wait(500, visit::Cause::Space));
+        waits.push(wait(600, visit::Cause::Archive("its recall".to_owned())));
+        waits.push(wait(400, visit::Cause::Work));
+        let kept = of_waits(waits);
+        assert_eq!(kept.len(), WAITS_MAX + 1);
+        assert_eq!((kept[0].age_ms, kept[WAITS_MAX].age_ms), (1029, 500));
     }
 }

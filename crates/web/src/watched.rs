@@ -100,6 +100,18 @@ pub struct Waiting {
     pub reason: String,
     /// Whether that is a lock of another program, which may be held for as long as it likes.
     pub is_lock: bool,
+    /// Whether that is a recall from an archive, which takes as long as its bytes do.
+    pub is_archive: bool,
+    /// Whether it waits for nothing, but is being carried out.
+    pub is_work: bool,
+}
+
+impl Waiting {
+    /// Whether it may wait for long although nothing is wrong.
+    #[must_use]
+    pub fn may_last(&self) -> bool {
+        self.is_lock || self.is_archive
+    }
 }
 
 /// How a cluster is.

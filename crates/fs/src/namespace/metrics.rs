@@ -363,9 +363,9 @@ fn report_archive(page: &mut Page, location: &str, archive: &ArchiveStatus) {
     page.count(&ARCHIVE_RECEIVED, &[location], requests.received_bytes);
 }
 
-const REASONS: [&str; 11] = [
+const REASONS: [&str; 12] = [
     "nothing", "node", "recall", "report", "owner", "lease", "handover", "lock", "commit", "space",
-    "disk",
+    "disk", "archive",
 ];
 
 fn waits_for(what: Option<&WaitsFor>) -> &'static str {
@@ -381,6 +381,7 @@ fn waits_for(what: Option<&WaitsFor>) -> &'static str {
         Some(WaitsFor::Commit) => "commit",
         Some(WaitsFor::Space) => "space",
         Some(WaitsFor::Disk(_)) => "disk",
+        Some(WaitsFor::Archive(_)) => "archive",
     }
 }
 

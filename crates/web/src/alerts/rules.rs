@@ -22,7 +22,7 @@ pub struct Rules {
     pub disk_errors_within: Period,
     /// Files of a fileset that wait for copies.
     pub copies_waiting: u64,
-    /// Age of a request that waits for something else than a lock.
+    /// Age of a request that waits for something else than a lock or a recall from an archive.
     pub wait: Period,
     /// 99 of 100 operations of the file system take no longer.
     pub latency: Period,
@@ -295,16 +295,16 @@ impl Rules {
             );
             found.push(condition("commit_age", text));
         }
-        let stuck = |wait: &&Waiting| !wait.is_lock && wait.age_ms >= self.wait.as_ms();
+        let stuck = |wait: &&Waiting| !wait.may_last() && wait.age_ms >= self.wait.as_ms();
         if let Some(wait) = files.waits.iter().find(stuck) {
-            let text = format!(
-                "{} of {} by {} has waited {} for {}: forebay waiters lists all",
-                wait.operation,
-                wait.file,
-                wait.made_by,
-                Period(wait.age_ms / 1000 * 1000),
-                wait.reason
-            );
+            let Waiting { operation, file, made_by, reason, .. } = wait;
+            let age = Period(wait.age_ms / 1000 * 1000);
+            let what = match wait.is_work {
+                true => format!("has been carried out for {age}"),
+                false => format!("has waited {age} for {reason}"),
+            };
+            let text =
+                format!("{operation} of {file} by {made_by} {what}: forebay waiters lists all");
             found.push(condition("wait", text));
         }
         if look.rates.latency_p99 * 1000.0 > self.latency.as_ms() as f64 {
@@ -371,6 +371,28 @@ mod tests {
         assert_eq!(codes(&look), wanted);
         let gone = Look { files_fault: Some("its daemon died".to_owned()), ..Look::default() };
         assert_eq!(codes(&gone), ["file_system"]);
+    }
+
+    #[test]
+    fn a_stuck_request_is_an_alert_that_says_what_it_waits_for_and_a_recall_is_not() {
+        let text = |wait: Waiting| {
+            let files = Files { waits: vec![wait], ..Files::default() };
+            let found = Rules::default().judge(&Look { files: Some(files), ..Look::default() });
+            found.into_iter().next().map(|found| found.text)
+        };
+        let open = Waiting {
+            file: "/a".to_owned(),
+            made_by: "sh (7)".to_owned(),
+            reason: "space on a disk".to_owned(),
+            ..wait("open", 120_000, false)
+        };
+        let waits =
+            "open of /a by sh (7) has waited 2m for space on a disk: forebay waiters lists all";
+        let works = "open of /a by sh (7) has been carried out for 2m: forebay waiters lists all";
+        let period = |wanted: &str| wanted.replace("2m", &Period(120_000).to_string());
+        assert_eq!(text(open.clone()), Some(period(waits)));
+        assert_eq!(text(Waiting { is_work: true, ..open.clone() }), Some(period(works)));
+        assert_eq!(text(Waiting { is_archive: true, ..open }), None);
     }
 
     #[test]
