@@ -180,7 +180,7 @@ static IN_FLIGHT: Metric = Metric::gauge(
     "forebay_requests_in_flight",
     &["waits_for"],
     "Requests that are being carried out, by what they wait for: nothing, or node, recall, report, owner, lease, handover, \
-     lock, commit, space, disk",
+     lock, commit, space, disk, archive",
 );
 static OLDEST: Metric =
     Metric::gauge("forebay_oldest_request", &["waits_for"], "Age of the oldest request in flight")

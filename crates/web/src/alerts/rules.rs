@@ -78,6 +78,44 @@ fn condition(code: impl Into<String>, text: impl Into<String>) -> Condition {
     Condition { code: code.into(), text: text.into() }
 }
 
+/// Codes, or what they begin with, of what is known from the file system alone.
+const OF_FILES: [&str; 13] = [
+    "commit",
+    "commit_age",
+    "copies",
+    "damaged",
+    "disk",
+    "disk_errors",
+    "fileset",
+    "fill",
+    "inodes",
+    "latency",
+    "native",
+    "snapshots",
+    "wait",
+];
+/// Likewise, from the controller.
+const OF_CONTROLLER: [&str; 5] =
+    ["failed_jobs", "host_unreachable", "journal", "service", "starved"];
+/// Likewise, from the cluster.
+const OF_CLUSTER: [&str; 4] = ["certificate/authority", "certificate/node", "node", "node_away"];
+
+/// Codes, or what they begin with, of which a look says nothing, as whoever knows did not answer.
+#[must_use]
+pub fn unknown(look: &Look) -> Vec<&'static str> {
+    let mut unknown = Vec::new();
+    if look.files_fault.is_some() {
+        unknown.extend(OF_FILES);
+    }
+    if look.unreachable.is_some() {
+        unknown.extend(OF_CONTROLLER);
+    }
+    if look.cluster.as_ref().is_some_and(|cluster| cluster.fault.is_some()) {
+        unknown.extend(OF_CLUSTER);
+    }
+    unknown
+}
+
 /// How long before its end the authority's certificate is an alert: it cannot be renewed, only replaced by a new cluster.
 const AUTHORITY_MARGIN: Period = Period(60 * 86_400_000);
 
@@ -369,8 +407,13 @@ mod tests {
             "service/ann/db",
         ];
         assert_eq!(codes(&look), wanted);
+        assert_eq!(unknown(&look), [""; 0]);
         let gone = Look { files_fault: Some("its daemon died".to_owned()), ..Look::default() };
         assert_eq!(codes(&gone), ["file_system"]);
+        let of = |code: &str, look: &Look| unknown(look).contains(&code);
+        assert!(of("copies", &gone) && !of("service", &gone) && !of("file_system", &gone));
+        let alone = Look { unreachable: Some("it starts".to_owned()), ..Look::default() };
+        assert!(of("service", &alone) && !of("copies", &alone) && !of("controller", &alone));
     }
 
     #[test]

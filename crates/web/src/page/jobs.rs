@@ -235,9 +235,10 @@ fn history(attempts: &[AttemptRecord]) -> Markup {
     }
 }
 
-/// What follows the first end of a line, if there is one: what comes before is the rest of a line.
+/// What follows the first end of a line, if anything does: what comes before is the rest of a line.
 fn whole_lines(text: &str) -> &str {
-    text.split_once('\n').map_or(text, |(_, rest)| rest)
+    let rest = text.split_once('\n').map(|(_, rest)| rest);
+    rest.filter(|rest| !rest.is_empty()).unwrap_or(text)
 }
 
 fn output(view: &View<'_>, target: Target, job: &JobView) -> Markup {
@@ -257,5 +258,17 @@ fn output(view: &View<'_>, target: Target, job: &JobView) -> Markup {
     html! {
         (show("Output", Stream::Output))
         @if job.error.is_some() { (show("Errors", Stream::Errors)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole_lines;
+
+    #[test]
+    fn the_end_of_an_output_begins_with_a_whole_line_or_is_the_rest_of_the_only_one() {
+        assert_eq!(whole_lines("est of one\ntwo\nthree\n"), "two\nthree\n");
+        assert_eq!(whole_lines("est of a long one\n"), "est of a long one\n");
+        assert_eq!(whole_lines("est of a long one"), "est of a long one");
     }
 }
