@@ -283,7 +283,10 @@ fn disk(disk: DiskStatus) -> Disk {
     let is_absent = disk.kind == forebay_disk::absent::KIND
         && !matches!(disk.used, DiskUse::Lost | DiskUse::Removed);
     let fault = if disk.is_failing {
-        Some("it does not take what is written to it; programs read copies of its files, where there are some".to_owned())
+        Some(
+            "it does not accept writes; programs read copies of its files, where there are some"
+                .to_owned(),
+        )
     } else {
         disk.problem.or_else(|| is_absent.then(|| "it is not there".to_owned()))
     };

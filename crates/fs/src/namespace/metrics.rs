@@ -73,7 +73,7 @@ static DAMAGED: Metric = Metric::gauge(
 static COPIES_WAITING: Metric = Metric::gauge(
     "forebay_copies_waiting",
     &["fileset"],
-    "Files that have not the copies yet that they are to have, as far as is known; only of filesets with copies",
+    "Files that still lack copies (best estimate); only of filesets with copies",
 );
 static COPIES_LACKING: Metric = Metric::gauge(
     "forebay_copies_lacking",
@@ -127,7 +127,7 @@ static DISK_ERRORS: Metric =
 static DISK_FAILING: Metric = Metric::gauge(
     "forebay_disk_failing",
     &["disk"],
-    "1 if a disk was found not to take what is written to it, since the mount",
+    "1 if a disk was found not to accept writes, since the mount",
 );
 static DISK_FILES: Metric = Metric::gauge(
     "forebay_disk_files",

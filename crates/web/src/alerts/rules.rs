@@ -173,9 +173,11 @@ impl Rules {
         self.hosts(look, &mut found);
         self.files(look, &mut found);
         for service in &look.lost_services {
-            let LostService { name, job } = service;
+            let name = &service.name;
+            // The name after that of its user.
+            let own = name.rsplit('/').next().unwrap_or(name);
             let text = format!(
-                "service {name} failed too often and is not started again: forebay history {job}, then forebay service start"
+                "service {name} failed too often and was stopped: `forebay service logs {own}` shows why; start it again with its original `forebay service start` command"
             );
             found.push(condition(format!("service/{name}"), text));
         }

@@ -96,7 +96,7 @@ pub struct DiskStatus {
     /// Bytes among them that are kept aside now.
     #[serde(default)]
     pub reserve_held_bytes: u64,
-    /// It was found not to take what is written to it, since the mount.
+    /// It was found not to accept writes, since the mount.
     #[serde(default)]
     pub is_failing: bool,
     /// Errors since the mount.
