@@ -146,8 +146,7 @@ fn of_cluster(root: &Path) -> Option<Home> {
     Home::at(&cluster_of(root)?.node).ok()
 }
 
-/// The oldest waits, for people, and the oldest of those that may not last for as long as they like: programs that wait for locks do not
-/// hide it.
+/// The oldest waits, for people, and the oldest one that is not for a lock or a recall: many of those do not hide it.
 fn of_waits(waits: Vec<Wait>) -> Vec<Waiting> {
     let mut waits: Vec<Waiting> = waits.into_iter().map(waiting).collect();
     waits.sort_by_key(|wait| std::cmp::Reverse(wait.age_ms));

@@ -324,7 +324,7 @@ impl<'a> Sides<'a> {
             let look = || {
                 let (mut missing, mut looks) = (0, 0);
                 let is_going_on =
-                    |looks| looks < LOOKS_MIN || written.load(Ordering::Relaxed) < ROUNDS * 5;
+                    |looks: u32| looks < LOOKS_MIN || written.load(Ordering::Relaxed) < ROUNDS * 5;
                 // It ends by itself only when it fails.
                 while is_going_on(looks) && !writer.is_finished() {
                     looks += 1;

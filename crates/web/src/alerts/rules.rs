@@ -7,7 +7,7 @@ use forebay_grid::parse::period::Period;
 use forebay_grid::vocabulary::Moment;
 use serde::Deserialize;
 
-use crate::history::collect::{Look, LostService};
+use crate::history::collect::Look;
 use crate::watched::{Disk, Files, Fileset, Waiting};
 
 /// The thresholds, and whom alerts reach.
@@ -177,7 +177,7 @@ impl Rules {
             // The name after that of its user.
             let own = name.rsplit('/').next().unwrap_or(name);
             let text = format!(
-                "service {name} failed too often and was stopped: `forebay service logs {own}` shows why; start it again with its original `forebay service start` command"
+                "service {name} failed too often and was stopped: `forebay service logs {own}` shows why; start it again with its original `forebay service start` command, or this alert lasts until `finished_age` is over"
             );
             found.push(condition(format!("service/{name}"), text));
         }
@@ -362,7 +362,7 @@ mod tests {
     use forebay_engine::protocol::HostView;
 
     use super::*;
-    use crate::history::collect::Rates;
+    use crate::history::collect::{LostService, Rates};
     use crate::history::errors::DiskErrors;
     use crate::http::Certificate;
     use crate::watched::{ClusterHealth, Node};

@@ -71,7 +71,7 @@ pub fn one(view: &View<'_>, id: &str) -> Page {
     let lines = match found {
         Ok((lines, _)) => lines,
         Err(problem) if problem.kind == kind_of(RefusalKind::NoJob).0 && !attempts.is_empty() => {
-            let body = html! { p { "The job has finished, and only its history is still known." } (timeline(view, id)) (history(&attempts)) };
+            let body = html! { p { "The job has finished, and only its history is still known." } (timeline(view, id, u32::MAX)) (history(&attempts)) };
             return Ok(Content { title: format!("Job {target}"), body });
         }
         Err(problem) => return Err(problem),
@@ -99,7 +99,7 @@ pub fn one(view: &View<'_>, id: &str) -> Page {
             }
             Err(problem) => { p.note { (problem.detail) } }
         }
-        @if is_array { h2 { "Elements" } (jobs(view, &lines)) } @else { (timeline(view, &first.id)) }
+        @if is_array { h2 { "Elements" } (jobs(view, &lines)) } @else { (timeline(view, &first.id, first.attempts)) }
         (history(&attempts))
         @if !is_array { (output(view, target, first)) }
     };
@@ -175,9 +175,10 @@ fn facts(view: &View<'_>, job: &JobView, (lines, is_array): (&[JobView], bool)) 
     }
 }
 
-/// What the latest start used over time, as far as the server saw it.
-fn timeline(view: &View<'_>, id: &str) -> Markup {
-    let Some((start, points)) = view.site.app.runs.of(id) else { return html! {} };
+/// What the latest start used over time, as far as the server saw it. A later one than the job's `latest` is of an earlier job of its number.
+fn timeline(view: &View<'_>, id: &str, latest: u32) -> Markup {
+    let run = view.site.app.runs.of(id).filter(|(start, _)| *start <= latest);
+    let Some((start, points)) = run else { return html! {} };
     let end = points.last().map_or(0.0, |point| point.end);
     let axis = TimeAxis { end, bands: Vec::new(), zero: Zero::Start };
     let line = |place: usize, label: &str, of: fn(&Point) -> f64| Series {
