@@ -43,6 +43,8 @@ pub enum WaitsFor {
     Space,
     /// A disk of another node; the text names both.
     Disk(Arc<str>),
+    /// A recall from an archive; the text says how far it is.
+    Archive(Arc<str>),
 }
 
 /// A request that a thread begins to carry out.

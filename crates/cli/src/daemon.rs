@@ -662,7 +662,7 @@ impl Running {
                 placing_faults: self.placing.faults(),
             }),
             clean: false,
-            disks: self.fs.disk_status(),
+            disks: self.fs.placed_disk_status(),
             filesets: self.fs.fileset_status(),
             store_bytes: self.fs.store_bytes(),
         }

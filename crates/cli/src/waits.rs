@@ -41,6 +41,7 @@ fn wait(fs: &Namespace, request: &InFlight) -> Wait {
         Some(WaitsFor::Commit) => Cause::Commit,
         Some(WaitsFor::Space) => Cause::Space,
         Some(WaitsFor::Disk(disk)) => Cause::Disk(disk.to_string()),
+        Some(WaitsFor::Archive(recall)) => Cause::Archive(recall.to_string()),
     };
     let (process, client) = match request.asker {
         Asker::Process(number) => (Some((number, command_of(number))), None),

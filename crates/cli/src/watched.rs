@@ -146,20 +146,28 @@ fn of_cluster(root: &Path) -> Option<Home> {
     Home::at(&cluster_of(root)?.node).ok()
 }
 
-/// The oldest waits, for people.
-fn of_waits(mut waits: Vec<Wait>) -> Vec<Waiting> {
+/// The oldest waits, for people, and the oldest one that is not for a lock or a recall: many of those do not hide it.
+fn of_waits(waits: Vec<Wait>) -> Vec<Waiting> {
+    let mut waits: Vec<Waiting> = waits.into_iter().map(waiting).collect();
     waits.sort_by_key(|wait| std::cmp::Reverse(wait.age_ms));
-    let shown = waits.into_iter().take(WAITS_MAX);
-    shown
-        .map(|wait| Waiting {
-            made_by: waiters::made_by(&wait, wait.client.map(|node| node.to_string()).as_deref()),
-            file: wait.path.unwrap_or_else(|| format!("inode {}", wait.ino)),
-            age_ms: wait.age_ms,
-            operation: wait.operation,
-            is_lock: wait.cause == visit::Cause::Lock,
-            reason: wait.cause.text(waits::shown),
-        })
-        .collect()
+    let stuck = waits.iter().position(|wait| !wait.may_last());
+    let stuck = stuck.filter(|place| *place >= WAITS_MAX).map(|place| waits.swap_remove(place));
+    waits.truncate(WAITS_MAX);
+    waits.extend(stuck);
+    waits
+}
+
+fn waiting(wait: Wait) -> Waiting {
+    Waiting {
+        made_by: waiters::made_by(&wait, wait.client.map(|node| node.to_string()).as_deref()),
+        file: wait.path.unwrap_or_else(|| format!("inode {}", wait.ino)),
+        age_ms: wait.age_ms,
+        operation: wait.operation,
+        is_lock: wait.cause == visit::Cause::Lock,
+        is_archive: matches!(wait.cause, visit::Cause::Archive(_)),
+        is_work: wait.cause == visit::Cause::Work,
+        reason: wait.cause.text(waits::shown),
+    }
 }
 
 /// Asks etcd, and all nodes that run.
@@ -274,17 +282,22 @@ fn disk(disk: DiskStatus) -> Disk {
     let is_absent = disk.kind == forebay_disk::absent::KIND
         && !matches!(disk.used, DiskUse::Lost | DiskUse::Removed);
     let fault = if disk.is_failing {
-        Some("it does not take what is written to it; programs read copies of its files, where there are some".to_owned())
+        Some(
+            "it does not accept writes; programs read copies of its files, where there are some"
+                .to_owned(),
+        )
     } else {
         disk.problem.or_else(|| is_absent.then(|| "it is not there".to_owned()))
     };
-    // Only of directories of this machine.
-    let files = rustix::fs::statvfs(disk.location.as_str()).ok().filter(|_| disk.node.is_none());
-    let (total_inodes, free_inodes) = files.map_or((0, 0), |files| (files.f_files, files.f_ffree));
+    let name = match &disk.node {
+        Some(node) => format!("{node}:{}", disk.location),
+        None => disk.location,
+    };
     Disk {
-        total_inodes,
-        free_inodes,
-        name: disk.location,
+        uuid: disk.uuid,
+        name,
+        total_inodes: disk.total_inodes,
+        free_inodes: disk.free_inodes,
         total_bytes: disk.total_bytes,
         free_bytes: disk.available_bytes,
         errors: disk.errors,
@@ -377,5 +390,55 @@ impl System {
                 evidence: finding.evidence,
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_of_a_node_is_known_by_its_identity_and_shown_with_its_node() {
+        let status = |node: Option<&str>| -> DiskStatus {
+            serde_json::from_value(serde_json::json!({
+                "uuid": "u",
+                "location": "/data",
+                "kind": "xfs",
+                "total_bytes": 10,
+                "available_bytes": 5,
+                "total_inodes": 8,
+                "free_inodes": 2,
+                "objects_in_use": 0,
+                "spare_objects": 0,
+                "errors": 0,
+                "last_error": null,
+                "advice": [],
+                "node": node,
+            }))
+            .unwrap()
+        };
+        let (here, there) = (disk(status(None)), disk(status(Some("n2"))));
+        assert_eq!((&*here.name, &*there.name, &*there.uuid), ("/data", "n2:/data", "u"));
+        assert_eq!((there.total_inodes, there.free_inodes), (8, 2));
+    }
+
+    #[test]
+    fn many_waits_for_locks_do_not_hide_one_that_is_stuck() {
+        let wait = |age_ms: u64, cause| Wait {
+            age_ms,
+            operation: "open".to_owned(),
+            ino: forebay_base::Ino(7),
+            path: None,
+            process: Some((1, "sh".to_owned())),
+            client: None,
+            cause,
+        };
+        let mut waits: Vec<Wait> = (0..30).map(|n| wait(1000 + n, visit::Cause::Lock)).collect();
+        waits.push(wait(500, visit::Cause::Space));
+        waits.push(wait(600, visit::Cause::Archive("its recall".to_owned())));
+        waits.push(wait(400, visit::Cause::Work));
+        let kept = of_waits(waits);
+        assert_eq!(kept.len(), WAITS_MAX + 1);
+        assert_eq!((kept[0].age_ms, kept[WAITS_MAX].age_ms), (1029, 500));
     }
 }

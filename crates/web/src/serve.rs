@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::alerts::Alerts;
+use crate::alerts::rules::unknown;
 use crate::api;
 use crate::app::{App, folder, socket};
 use crate::door;
@@ -160,7 +161,7 @@ fn collect(site: &Site, (end, told): &(Mutex<bool>, Condvar)) {
         parking_lot::MutexGuard::unlocked(&mut ended, || {
             let look = collector.look(&site.app);
             let found = site.app.settings.alerts.judge(&look);
-            site.app.alerts.take(look.at, found);
+            site.app.alerts.take(look.at, found, &unknown(&look));
             *site.look.lock() = look;
         });
         // A look that took long, or a machine that slept, is not made up for.

@@ -65,13 +65,15 @@ pub struct Files {
 /// A disk.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Disk {
-    /// Name or folder.
+    /// Its identity, which never changes.
+    pub uuid: String,
+    /// Its folder; in a cluster after the name of its node and a colon.
     pub name: String,
     /// Its size.
     pub total_bytes: u64,
     /// What is free of it.
     pub free_bytes: u64,
-    /// Files that its file system can hold; 0 if it makes room for them as needed, or is not on this machine.
+    /// Files that its file system can hold; 0 if it makes room for them as needed, or does not answer.
     pub total_inodes: u64,
     /// How many more it can hold.
     pub free_inodes: u64,
@@ -98,6 +100,18 @@ pub struct Waiting {
     pub reason: String,
     /// Whether that is a lock of another program, which may be held for as long as it likes.
     pub is_lock: bool,
+    /// Whether that is a recall from an archive, which takes as long as its bytes do.
+    pub is_archive: bool,
+    /// Whether it waits for nothing, but is being carried out.
+    pub is_work: bool,
+}
+
+impl Waiting {
+    /// Whether it may wait for long although nothing is wrong.
+    #[must_use]
+    pub fn may_last(&self) -> bool {
+        self.is_lock || self.is_archive
+    }
 }
 
 /// How a cluster is.

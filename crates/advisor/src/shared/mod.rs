@@ -10,6 +10,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -39,15 +40,22 @@ pub struct Sides<'a> {
     there: &'a dyn OtherSide,
     patience: Duration,
     clock: &'a dyn Clock,
+    interrupted: &'a AtomicBool,
+    is_closed: bool,
 }
 
 /// Times that a test is repeated, so that a race shows.
 const ROUNDS: u32 = 20;
 /// How long one looks away between two looks.
 const NAP: Duration = Duration::from_millis(2);
+/// Looks at a file that is replaced again and again, at the least.
+const LOOKS_MIN: u32 = 100;
+/// How long the folder of the tests is tried to be removed: the other side may still be closing its files.
+const REMOVAL: Duration = Duration::from_secs(2);
 
 impl<'a> Sides<'a> {
-    /// Makes a folder for the tests through one directory, and finds it on the other side, waiting `patience` at the most.
+    /// Makes a folder for the tests through one directory, and finds it on the other side, waiting `patience` at the most. The tests end
+    /// with an error soon after `interrupted` is set.
     ///
     /// # Errors
     /// If the directories do not lead to the same storage, or cannot be written to.
@@ -56,18 +64,68 @@ impl<'a> Sides<'a> {
         there: &'a dyn OtherSide,
         patience: Duration,
         clock: &'a dyn Clock,
+        interrupted: &'a AtomicBool,
     ) -> io::Result<Sides<'a>> {
-        let name = format!("{FOLDER}{}", std::process::id());
-        let sides = Sides { here: one.join(&name), there, patience, clock };
-        fs::create_dir(&sides.here)?;
-        // What does not answer at all says why.
-        there.ask(&Ask::Enter(name.clone()))?;
-        if sides.wait_until(|| sides.says(&Ask::Enter(name.clone()))).is_none() {
-            let apart =
-                format!("{} does not show what was made in {}", there.name(), one.display());
-            return Err(io::Error::other(apart));
+        let name = folder_name();
+        let here = one.join(&name);
+        fs::create_dir(&here)?;
+        let sides = Sides { here, there, patience, clock, interrupted, is_closed: false };
+        match sides.enter(one, &name) {
+            Ok(()) => Ok(sides),
+            Err(error) => match sides.close() {
+                Ok(()) => Err(error),
+                Err(stays) => Err(io::Error::other(format!("{error}; {stays}"))),
+            },
         }
-        Ok(sides)
+    }
+
+    fn enter(&self, one: &Path, name: &str) -> io::Result<()> {
+        let enter = Ask::Enter(name.to_owned());
+        // What does not answer at all, or is not a directory, says why.
+        if let Answer::Failed(why) = self.ask(&enter)? {
+            return Err(io::Error::other(format!("{}: {why}", self.there.name())));
+        }
+        if self.wait_until(|| self.says(&enter))?.is_none() {
+            let (there, here) = (self.there.name(), one.display());
+            return Err(io::Error::other(format!("{there} does not show what was made in {here}")));
+        }
+        Ok(())
+    }
+
+    /// Has the other side close its files, and removes the folder of the tests.
+    ///
+    /// # Errors
+    /// If the folder stays.
+    pub fn close(mut self) -> io::Result<()> {
+        self.clear_away()
+    }
+
+    fn clear_away(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_closed, true) {
+            return Ok(());
+        }
+        // A side that is gone has closed all.
+        let _ = self.there.ask(&Ask::Leave);
+        let start = self.clock.instant();
+        loop {
+            match fs::remove_dir_all(&self.here) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) if self.clock.instant() - start > REMOVAL => {
+                    let folder = self.here.display();
+                    return Err(io::Error::other(format!("{folder} is left, remove it: {error}")));
+                }
+                Err(_) => thread::sleep(NAP * 50),
+            }
+        }
+    }
+
+    /// Asks the other side, unless the tests are to end.
+    fn ask(&self, ask: &Ask) -> io::Result<Answer> {
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
+        }
+        self.there.ask(ask)
     }
 
     /// Runs all tests.
@@ -92,54 +150,54 @@ impl<'a> Sides<'a> {
     }
 
     /// How long it took until something was so, if it was within the patience.
-    fn wait_until(&self, so: impl Fn() -> bool) -> Option<Duration> {
+    fn wait_until(&self, so: impl Fn() -> io::Result<bool>) -> io::Result<Option<Duration>> {
         let start = self.clock.instant();
         loop {
-            if so() {
-                return Some(self.clock.instant() - start);
+            if so()? {
+                return Ok(Some(self.clock.instant() - start));
             }
             if self.clock.instant() - start > self.patience {
-                return None;
+                return Ok(None);
             }
             thread::sleep(NAP);
         }
     }
 
     /// Whether the other side says yes.
-    fn says(&self, ask: &Ask) -> bool {
-        matches!(self.there.ask(ask), Ok(Answer::Yes))
+    fn says(&self, ask: &Ask) -> io::Result<bool> {
+        Ok(self.ask(ask)? == Answer::Yes)
     }
 
     /// The size of a file on the other side; none if it is not there.
-    fn size_there(&self, name: &str) -> Option<u64> {
-        match self.there.ask(&Ask::Size(name.to_owned())) {
-            Ok(Answer::Size(size)) => Some(size),
+    fn size_there(&self, name: &str) -> io::Result<Option<u64>> {
+        Ok(match self.ask(&Ask::Size(name.to_owned()))? {
+            Answer::Size(size) => Some(size),
             _ => None,
-        }
+        })
     }
 
-    fn is_there(&self, name: &str) -> bool {
-        self.size_there(name).is_some()
+    fn is_there(&self, name: &str) -> io::Result<bool> {
+        Ok(self.size_there(name)?.is_some())
     }
 
     /// The bytes that the other side reads; none if it cannot.
-    fn bytes_there(&self, ask: &Ask) -> Option<Vec<u8>> {
-        match self.there.ask(ask) {
-            Ok(Answer::Bytes(bytes)) => Some(bytes),
+    fn bytes_there(&self, ask: &Ask) -> io::Result<Option<Vec<u8>>> {
+        Ok(match self.ask(ask)? {
+            Answer::Bytes(bytes) => Some(bytes),
             _ => None,
-        }
+        })
     }
 
     /// The slowest of several rounds of `make`, then waiting for `seen`.
     fn slowest(
         &self,
         make: impl Fn(u32) -> io::Result<()>,
-        seen: impl Fn(u32) -> bool,
+        seen: impl Fn(u32) -> io::Result<bool>,
     ) -> io::Result<Option<Duration>> {
         let mut slowest = Duration::ZERO;
         for round in 0..ROUNDS / 4 {
             make(round)?;
-            match self.wait_until(|| seen(round)) {
+            match self.wait_until(|| seen(round))? {
                 Some(took) => slowest = slowest.max(took),
                 None => return Ok(None),
             }
@@ -173,7 +231,7 @@ impl<'a> Sides<'a> {
         let delay = self.slowest(
             |round| {
                 // Whoever asked before may remember that there was nothing.
-                self.is_there(&name(round));
+                self.is_there(&name(round))?;
                 fs::write(self.here.join(name(round)), "x")
             },
             |round| self.is_there(&name(round)),
@@ -186,10 +244,10 @@ impl<'a> Sides<'a> {
         let delay = self.slowest(
             |round| {
                 fs::write(self.here.join(name(round)), "x")?;
-                self.wait_until(|| self.is_there(&name(round)));
+                self.wait_until(|| self.is_there(&name(round)))?;
                 fs::remove_file(self.here.join(name(round)))
             },
-            |round| !self.is_there(&name(round)),
+            |round| Ok(!self.is_there(&name(round))?),
         )?;
         Ok(self.delay("names/removed", "the other side sees that a file was removed", delay))
     }
@@ -199,10 +257,10 @@ impl<'a> Sides<'a> {
         fs::write(&here, "")?;
         let delay = self.slowest(
             |_| {
-                self.is_there("size");
+                self.is_there("size")?;
                 OpenOptions::new().append(true).open(&here)?.write_all(b"0123456789")
             },
-            |round| self.size_there("size") == Some(u64::from(round + 1) * 10),
+            |round| Ok(self.size_there("size")? == Some(u64::from(round + 1) * 10)),
         )?;
         Ok(self.delay("attributes/size", "stat(2) on the other side shows a new size", delay))
     }
@@ -212,7 +270,7 @@ impl<'a> Sides<'a> {
         for round in 0..ROUNDS {
             let text = format!("{round:08}");
             fs::write(self.here.join("closed"), &text)?;
-            let found = self.bytes_there(&Ask::Read("closed".to_owned()));
+            let found = self.bytes_there(&Ask::Read("closed".to_owned()))?;
             old += u32::from(found.is_none_or(|found| found != text.as_bytes()));
         }
         Ok(counted(
@@ -226,7 +284,7 @@ impl<'a> Sides<'a> {
 
     fn open_bytes(&self) -> io::Result<Shown> {
         fs::write(self.here.join("open"), "--------")?;
-        self.wait_until(|| self.is_there("open"));
+        self.wait_until(|| self.is_there("open"))?;
         let writer = OpenOptions::new().write(true).open(self.here.join("open"))?;
         done(self.there, &Ask::Hold("open".to_owned()))?;
         let mut old = 0;
@@ -234,7 +292,7 @@ impl<'a> Sides<'a> {
             let text = format!("{round:08}");
             writer.write_all_at(text.as_bytes(), 0)?;
             writer.sync_all()?;
-            let found = self.bytes_there(&Ask::ReadHeld(text.len()));
+            let found = self.bytes_there(&Ask::ReadHeld(text.len()))?;
             old += u32::from(found.is_none_or(|found| found != text.as_bytes()));
         }
         Ok(counted(
@@ -251,24 +309,34 @@ impl<'a> Sides<'a> {
         const WHOLE: usize = 4096;
         let target = self.here.join("target");
         fs::write(&target, vec![b'0'; WHOLE])?;
-        self.wait_until(|| self.is_there("target"));
+        self.wait_until(|| self.is_there("target"))?;
+        let (is_enough, written) = (AtomicBool::new(false), AtomicU32::new(0));
         let (missing, looks) = thread::scope(|scope| {
             let writer = scope.spawn(|| -> io::Result<()> {
-                for round in 0..ROUNDS * 5 {
+                while !is_enough.load(Ordering::Relaxed) {
+                    let round = written.fetch_add(1, Ordering::Relaxed);
                     let fresh = self.here.join(format!("fresh-{round}"));
                     fs::write(&fresh, vec![b'1'; WHOLE])?;
                     fs::rename(fresh, &target)?;
                 }
                 Ok(())
             });
-            let (mut missing, mut looks) = (0, 0);
-            while !writer.is_finished() {
-                looks += 1;
-                let found = self.bytes_there(&Ask::Read("target".to_owned()));
-                missing += u32::from(found.is_none_or(|bytes| bytes.len() != WHOLE));
-            }
+            let look = || {
+                let (mut missing, mut looks) = (0, 0);
+                let is_going_on =
+                    |looks: u32| looks < LOOKS_MIN || written.load(Ordering::Relaxed) < ROUNDS * 5;
+                // It ends by itself only when it fails.
+                while is_going_on(looks) && !writer.is_finished() {
+                    looks += 1;
+                    let found = self.bytes_there(&Ask::Read("target".to_owned()))?;
+                    missing += u32::from(found.is_none_or(|bytes| bytes.len() != WHOLE));
+                }
+                Ok::<_, io::Error>((missing, looks))
+            };
+            let looked = look();
+            is_enough.store(true, Ordering::Relaxed);
             writer.join().map_err(|_| io::Error::other("the writer failed"))??;
-            Ok::<_, io::Error>((missing, looks))
+            looked
         })?;
         Ok(counted(
             "names/rename",
@@ -290,9 +358,12 @@ impl<'a> Sides<'a> {
         for round in 0..ROUNDS {
             let winners = thread::scope(|scope| {
                 let ask = Ask::Create(name(round));
-                let other = scope.spawn(move || matches!(there.ask(&ask), Ok(Answer::Yes)));
-                u32::from(create(round)) + u32::from(other.join().unwrap_or(false))
-            });
+                let other = scope.spawn(move || there.ask(&ask));
+                let here = create(round);
+                let other =
+                    other.join().map_err(|_| io::Error::other("the other side failed"))??;
+                Ok::<_, io::Error>(u32::from(here) + u32::from(other == Answer::Yes))
+            })?;
             wrong += u32::from(winners != 1);
         }
         Ok(counted(
@@ -310,7 +381,7 @@ impl<'a> Sides<'a> {
         const RECORD: &str = "0123456789abcde\n";
         const TIMES: u32 = ROUNDS * 5;
         fs::write(self.here.join(NAME), "")?;
-        self.wait_until(|| self.is_there(NAME));
+        self.wait_until(|| self.is_there(NAME))?;
         let there = self.there;
         thread::scope(|scope| {
             let ask = Ask::Append(NAME.to_owned(), RECORD.to_owned(), TIMES);
@@ -345,13 +416,13 @@ impl<'a> Sides<'a> {
     fn locks(&self, test: &'static str, what: &str, kind: Lock) -> io::Result<Shown> {
         let name = format!("locked-{what}").replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         fs::write(self.here.join(&name), "x")?;
-        self.wait_until(|| self.is_there(&name));
+        self.wait_until(|| self.is_there(&name))?;
         let here = OpenOptions::new().read(true).write(true).open(self.here.join(&name))?;
         let shown = |severity, text| Shown { test, severity, text };
         if let Err(error) = side::lock(&here, kind) {
             return Ok(shown(Some(Severity::Problem), format!("{what} do not work: {error}")));
         }
-        Ok(match self.there.ask(&Ask::Lock(name, kind))? {
+        Ok(match self.ask(&Ask::Lock(name, kind))? {
             Answer::No => shown(None, format!("{what} hold on the other side")),
             Answer::Failed(error) => shown(
                 Some(Severity::Problem),
@@ -399,8 +470,18 @@ impl<'a> Sides<'a> {
 
 impl Drop for Sides<'_> {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.here);
+        // Whoever wants to know whether it stays has closed it.
+        let _ = self.clear_away();
     }
+}
+
+/// The name of the folder of the tests: no other process has the same, on whichever host.
+fn folder_name() -> String {
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(*c, '-' | '_' | '.');
+    let system = rustix::system::uname();
+    let host: String =
+        system.nodename().to_string_lossy().chars().filter(is_plain).take(64).collect();
+    format!("{FOLDER}{host}-{}", std::process::id())
 }
 
 /// Has the other side do something that it must be able to do.
@@ -449,7 +530,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let clock = SystemClock;
         let there = Near::new(folder.path());
-        let sides = Sides::open(folder.path(), &there, Duration::from_secs(5), &clock).unwrap();
+        let none = AtomicBool::new(false);
+        let patience = Duration::from_secs(5);
+        let sides = Sides::open(folder.path(), &there, patience, &clock, &none).unwrap();
         let shown = sides.examine().unwrap();
         // A memory file system syncs in no time.
         let bad: Vec<_> = shown
@@ -458,7 +541,7 @@ mod tests {
             .collect();
         assert!(bad.is_empty(), "{bad:?}");
         assert_eq!(shown.len(), 12);
-        drop(sides);
+        sides.close().unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
@@ -467,9 +550,45 @@ mod tests {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let clock = SystemClock;
         let there = Near::new(other.path());
-        let opened = Sides::open(one.path(), &there, Duration::from_millis(20), &clock);
+        let none = AtomicBool::new(false);
+        let opened = Sides::open(one.path(), &there, Duration::from_millis(20), &clock, &none);
         assert!(opened.err().unwrap().to_string().contains("does not show what was made in"));
         assert_eq!(fs::read_dir(one.path()).unwrap().count(), 0, "what was made is removed");
+        // What cannot become right is not waited for.
+        let nowhere = other.path().join("nowhere");
+        let there = Near::new(&nowhere);
+        let opened = Sides::open(one.path(), &there, Duration::from_secs(600), &clock, &none);
+        let error = opened.err().unwrap().to_string();
+        assert!(error.contains("nowhere is not a directory"), "{error}");
+    }
+
+    #[test]
+    fn an_interruption_and_another_side_that_is_gone_end_the_tests_and_leave_nothing() {
+        /// Answers until the first test.
+        struct Gone(Near);
+        impl OtherSide for Gone {
+            fn ask(&self, ask: &Ask) -> io::Result<Answer> {
+                match ask {
+                    Ask::Enter(_) => self.0.ask(ask),
+                    _ => Err(io::Error::other("gone")),
+                }
+            }
+            fn name(&self) -> String {
+                self.0.name()
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (clock, interrupted) = (SystemClock, AtomicBool::new(false));
+        let (near, gone) = (Near::new(folder.path()), Gone(Near::new(folder.path())));
+        let patience = Duration::from_secs(600);
+        let sides = Sides::open(folder.path(), &gone, patience, &clock, &interrupted).unwrap();
+        assert_eq!(sides.examine().unwrap_err().to_string(), "gone");
+        sides.close().unwrap();
+        let sides = Sides::open(folder.path(), &near, patience, &clock, &interrupted).unwrap();
+        interrupted.store(true, Ordering::Relaxed);
+        assert_eq!(sides.examine().unwrap_err().kind(), io::ErrorKind::Interrupted);
+        drop(sides);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::io::{self, BufRead, ErrorKind, Write};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -42,6 +44,8 @@ pub enum Ask {
     Append(String, String, u32),
     /// Lock a file.
     Lock(String, Lock),
+    /// Close all files: the folder of the tests is removed next.
+    Leave,
 }
 
 /// What was found.
@@ -94,30 +98,63 @@ impl OtherSide for Near {
 }
 
 /// A directory of another host, whose process reads and writes these pipes.
-pub struct Far<R, W> {
+pub struct Far<W> {
     name: String,
-    pipes: Mutex<(R, W)>,
+    limit: Duration,
+    pipes: Mutex<Pipes<W>>,
 }
 
-impl<R: BufRead + Send, W: Write + Send> Far<R, W> {
-    /// The side that is asked over these pipes.
-    pub fn new(name: String, answers: R, asks: W) -> Far<R, W> {
-        Far { name, pipes: Mutex::new((answers, asks)) }
+struct Pipes<W> {
+    asks: W,
+    answers: Receiver<io::Result<String>>,
+    /// Why it is not asked any more.
+    gone: Option<String>,
+}
+
+impl<W: Write + Send> Far<W> {
+    /// The side that is asked over these pipes, and that has `limit` for each answer.
+    pub fn new(
+        name: String,
+        answers: impl BufRead + Send + 'static,
+        asks: W,
+        limit: Duration,
+    ) -> Far<W> {
+        let (sender, receiver) = sync_channel(1);
+        // It ends with the answers, or when nobody waits for them any more.
+        std::thread::spawn(move || answers.lines().try_for_each(|line| sender.send(line)));
+        Far { name, limit, pipes: Mutex::new(Pipes { asks, answers: receiver, gone: None }) }
     }
 }
 
-impl<R: BufRead + Send, W: Write + Send> OtherSide for Far<R, W> {
+impl<W: Write> Pipes<W> {
+    fn ask(&mut self, ask: &Ask, limit: Duration) -> Result<Answer, String> {
+        let text = |error: io::Error| error.to_string();
+        let line = serde_json::to_string(ask).map_err(|error| error.to_string())?;
+        writeln!(self.asks, "{line}").and_then(|()| self.asks.flush()).map_err(text)?;
+        let line = match self.answers.recv_timeout(limit) {
+            Ok(line) => line.map_err(text)?,
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(format!("nothing came within {} s", limit.as_secs()));
+            }
+            Err(RecvTimeoutError::Disconnected) => return Err("its command ended".to_owned()),
+        };
+        serde_json::from_str(&line).map_err(|_| format!("it says {:?}", line.trim()))
+    }
+}
+
+impl<W: Write + Send> OtherSide for Far<W> {
     fn ask(&self, ask: &Ask) -> io::Result<Answer> {
         let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
-        let (answers, asks) = &mut *pipes;
-        let gone = |why: String| io::Error::other(format!("{} does not answer: {why}", self.name));
-        let sent = writeln!(asks, "{}", serde_json::to_string(ask)?).and_then(|()| asks.flush());
-        sent.map_err(|error| gone(error.to_string()))?;
-        let mut line = String::new();
-        if answers.read_line(&mut line).map_err(|error| gone(error.to_string()))? == 0 {
-            return Err(gone("its command ended".to_owned()));
-        }
-        serde_json::from_str(&line).map_err(|_| gone(format!("it says {:?}", line.trim())))
+        let asked = match pipes.gone.clone() {
+            // The answer to an earlier question would be taken for that to this one.
+            Some(why) => Err(why),
+            None => pipes.ask(ask, self.limit),
+        };
+        asked.map_err(|why| {
+            let error = io::Error::other(format!("{} does not answer: {why}", self.name));
+            pipes.gone = Some(why);
+            error
+        })
     }
 
     fn name(&self) -> String {
@@ -156,6 +193,10 @@ impl Folder {
 
     fn answer(&mut self, ask: &Ask) -> Answer {
         self.carry_out(ask).unwrap_or_else(|error| match error.kind() {
+            // A file that is not there is not one that somebody else has locked.
+            ErrorKind::NotFound if matches!(ask, Ask::Lock(..)) => {
+                Answer::Failed("it does not see the file".to_owned())
+            }
             ErrorKind::NotFound | ErrorKind::AlreadyExists | ErrorKind::WouldBlock => Answer::No,
             _ => Answer::Failed(error.to_string()),
         })
@@ -171,6 +212,10 @@ impl Folder {
     fn carry_out(&mut self, ask: &Ask) -> io::Result<Answer> {
         match ask {
             Ask::Enter(name) => {
+                if !self.base.is_dir() {
+                    let why = format!("{} is not a directory", self.base.display());
+                    return Ok(Answer::Failed(why));
+                }
                 let entered = Folder::new(&self.base).path(name)?;
                 if !name.starts_with(super::FOLDER) || !entered.is_dir() {
                     return Ok(Answer::No);
@@ -198,6 +243,10 @@ impl Folder {
                 let file = OpenOptions::new().read(true).write(true).open(path)?;
                 lock(&file, *kind)?;
                 self.locked.push(file);
+            }
+            Ask::Leave => {
+                self.held = None;
+                self.locked.clear();
             }
         }
         Ok(Answer::Yes)
@@ -253,6 +302,30 @@ mod tests {
         assert_eq!(folder.answer(&Ask::Read("own".to_owned())), Answer::No);
         assert_eq!(folder.answer(&Ask::Create("new".to_owned())), Answer::Yes);
         assert_eq!(folder.answer(&Ask::Create("new".to_owned())), Answer::No);
+        let lock = |name: &str| Ask::Lock(name.to_owned(), Lock::File);
+        assert!(matches!(folder.answer(&lock("none")), Answer::Failed(_)));
+        assert_eq!(folder.answer(&lock("new")), Answer::Yes);
+        assert_eq!(folder.answer(&lock("new")), Answer::No);
+        assert_eq!(folder.answer(&Ask::Hold("new".to_owned())), Answer::Yes);
+        assert_eq!(folder.answer(&Ask::Leave), Answer::Yes);
+        assert!(folder.held.is_none() && folder.locked.is_empty());
+        assert_eq!(folder.answer(&lock("new")), Answer::Yes);
+        let mut nowhere = Folder::new(&base.path().join("own"));
+        let answer = nowhere.answer(&Ask::Enter(format!("{}7", super::super::FOLDER)));
+        assert!(matches!(answer, Answer::Failed(why) if why.ends_with("own is not a directory")));
+    }
+
+    #[test]
+    fn a_host_that_falls_silent_is_given_up_and_not_asked_again() {
+        let (answers, _silent) = io::pipe().unwrap();
+        let limit = Duration::from_millis(50);
+        let far = Far::new("host2:/nfs".to_owned(), io::BufReader::new(answers), Vec::new(), limit);
+        for _ in 0..2 {
+            let gone = far.ask(&Ask::Leave).unwrap_err().to_string();
+            assert_eq!(gone, "host2:/nfs does not answer: nothing came within 0 s");
+        }
+        let pipes = far.pipes.lock().unwrap();
+        assert_eq!(pipes.asks, b"\"leave\"\n", "asked once");
     }
 
     #[test]
@@ -265,7 +338,8 @@ mod tests {
         }
         let mut answers = Vec::new();
         serve(base.path(), &*asks, &mut answers).unwrap();
-        let far = Far::new("host2:/nfs".to_owned(), &*answers, Vec::new());
+        let limit = Duration::from_secs(60);
+        let far = Far::new("host2:/nfs".to_owned(), io::Cursor::new(answers), Vec::new(), limit);
         assert_eq!(far.ask(&Ask::Size("f".to_owned())).unwrap(), Answer::No);
         assert!(matches!(far.ask(&Ask::ReadHeld(8)).unwrap(), Answer::Failed(_)));
         let gone = far.ask(&Ask::ReadHeld(8)).unwrap_err().to_string();

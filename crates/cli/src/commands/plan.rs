@@ -312,7 +312,7 @@ fn text(plan: &Plan, evidence: &Evidence<'_>) -> String {
     }
     if let Some(busiest) = evidence.busiest {
         text += &format!(
-            "\nQueues in that time, and what their jobs waited for slots\n{}",
+            "\nQueues: jobs at once and MB/s in the busiest hour; the rest over all finished jobs\n{}",
             busiest.table()
         );
     }

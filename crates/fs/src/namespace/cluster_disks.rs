@@ -484,6 +484,27 @@ impl Namespace {
         all.into_iter().collect()
     }
 
+    /// As [`Namespace::disk_status`]; in a cluster with their nodes and directories, whether these answer or not. The objects are those
+    /// of the filesets of this node.
+    #[must_use]
+    pub fn placed_disk_status(&self) -> Vec<DiskStatus> {
+        let mut all = self.disk_status();
+        let Some(membership) = &self.cluster else { return all };
+        for status in &mut all {
+            let Some(disk) = self.shared.objects.disks.called(&status.uuid) else { continue };
+            status.is_shared = disk.is_shared;
+            if disk.is_shared {
+                continue;
+            }
+            status.node = membership.cluster().node_of(&status.uuid).map(|(_, name)| name);
+            let records = self.disks.read();
+            if let Some(record) = records.iter().find(|record| record.id == disk.id) {
+                status.location = record.shown_location(&records);
+            }
+        }
+        all
+    }
+
     /// The disks with what they hold; in a cluster with their nodes, and the objects of the filesets of all nodes.
     #[must_use]
     pub fn all_disk_status(&self) -> Vec<DiskStatus> {

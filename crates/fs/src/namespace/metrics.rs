@@ -73,7 +73,7 @@ static DAMAGED: Metric = Metric::gauge(
 static COPIES_WAITING: Metric = Metric::gauge(
     "forebay_copies_waiting",
     &["fileset"],
-    "Files that have not the copies yet that they are to have, as far as is known; only of filesets with copies",
+    "Files that still lack copies (best estimate); only of filesets with copies",
 );
 static COPIES_LACKING: Metric = Metric::gauge(
     "forebay_copies_lacking",
@@ -127,7 +127,7 @@ static DISK_ERRORS: Metric =
 static DISK_FAILING: Metric = Metric::gauge(
     "forebay_disk_failing",
     &["disk"],
-    "1 if a disk was found not to take what is written to it, since the mount",
+    "1 if a disk was found not to accept writes, since the mount",
 );
 static DISK_FILES: Metric = Metric::gauge(
     "forebay_disk_files",
@@ -180,7 +180,7 @@ static IN_FLIGHT: Metric = Metric::gauge(
     "forebay_requests_in_flight",
     &["waits_for"],
     "Requests that are being carried out, by what they wait for: nothing, or node, recall, report, owner, lease, handover, \
-     lock, commit, space, disk",
+     lock, commit, space, disk, archive",
 );
 static OLDEST: Metric =
     Metric::gauge("forebay_oldest_request", &["waits_for"], "Age of the oldest request in flight")
@@ -363,9 +363,9 @@ fn report_archive(page: &mut Page, location: &str, archive: &ArchiveStatus) {
     page.count(&ARCHIVE_RECEIVED, &[location], requests.received_bytes);
 }
 
-const REASONS: [&str; 11] = [
+const REASONS: [&str; 12] = [
     "nothing", "node", "recall", "report", "owner", "lease", "handover", "lock", "commit", "space",
-    "disk",
+    "disk", "archive",
 ];
 
 fn waits_for(what: Option<&WaitsFor>) -> &'static str {
@@ -381,6 +381,7 @@ fn waits_for(what: Option<&WaitsFor>) -> &'static str {
         Some(WaitsFor::Commit) => "commit",
         Some(WaitsFor::Space) => "space",
         Some(WaitsFor::Disk(_)) => "disk",
+        Some(WaitsFor::Archive(_)) => "archive",
     }
 }
 

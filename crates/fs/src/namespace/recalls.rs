@@ -218,7 +218,7 @@ impl Namespace {
             if interruption.is_some_and(Interruption::is_set) {
                 return Err(FsError::Interrupted);
             }
-            let _waits = in_flight::waits_for(|| WaitsFor::Disk(recall.shown().into()));
+            let _waits = in_flight::waits_for(|| WaitsFor::Archive(recall.shown().into()));
             recall.ended.wait_for(&mut outcome, LOOK);
         }
     }

@@ -157,7 +157,7 @@ pub struct FsDisk {
     group: Arc<RwLock<String>>,
     /// Disks that it lies over, each with its failure group.
     beneath: Box<[(DiskId, Arc<RwLock<String>>)]>,
-    /// It does not take what is written to it: no new objects come, and files with copies are read elsewhere.
+    /// It does not accept writes: no new objects come, and files with copies are read elsewhere.
     failing: AtomicBool,
 }
 
@@ -256,12 +256,12 @@ impl FsDisk {
         std::iter::once((self.id, &*self.group)).chain(beneath)
     }
 
-    /// It was found not to take what is written to it. Whether that is new.
+    /// It was found not to accept writes. Whether that is new.
     pub(crate) fn fails(&self) -> bool {
         !self.failing.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether it was found not to take what is written to it, since the file system was opened.
+    /// Whether it was found not to accept writes, since the file system was opened.
     pub(crate) fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Relaxed)
     }

@@ -181,6 +181,19 @@ fn a_node_brings_its_disk_and_everybody_reaches_what_lies_on_it() {
     let (one, two) = (site.join(ONE), site.join(TWO));
     let bare = site.nodes.join(THREE, site.parts(THREE, false));
     assert_eq!(one.disk_status().len(), 2);
+    // Each node names the nodes of all disks, and counts what others have room for.
+    let placed = |fs: &Namespace| -> Vec<(String, Option<String>)> {
+        let all = fs.placed_disk_status().into_iter();
+        all.inspect(|disk| assert!(disk.free_inodes > 0 && disk.free_inodes <= disk.total_inodes))
+            .map(|disk| (disk.uuid, disk.node))
+            .collect()
+    };
+    let node = |disk: &str, node: NodeId| (disk.to_owned(), Some(format!("n{node}")));
+    for fs in [&one, &two, &bare] {
+        let mut placed = placed(fs);
+        placed.sort();
+        assert_eq!(placed, [node("disk-1", ONE), node("disk-2", TWO)]);
+    }
     let data = one.fileset("data");
     site.hand_over(&one, &[&one, &two, &bare], TWO, 20);
     // The writer uses its own disk.

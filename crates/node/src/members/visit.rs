@@ -220,6 +220,8 @@ pub enum Cause {
     Space,
     /// A disk of another node; the text names both.
     Disk(String),
+    /// A recall from an archive; the text says how far it is.
+    Archive(String),
 }
 
 impl Cause {
@@ -235,7 +237,8 @@ impl Cause {
             | Cause::Lock
             | Cause::Commit
             | Cause::Space
-            | Cause::Disk(_) => None,
+            | Cause::Disk(_)
+            | Cause::Archive(_) => None,
         }
     }
 
@@ -258,7 +261,7 @@ impl Cause {
             Cause::Lock => "a lock that another program holds".to_owned(),
             Cause::Commit => "a commit of its fileset".to_owned(),
             Cause::Space => "space on a disk".to_owned(),
-            Cause::Disk(disk) => disk.clone(),
+            Cause::Disk(what) | Cause::Archive(what) => what.clone(),
         }
     }
 }

@@ -53,15 +53,20 @@ pub struct Book {
 }
 
 impl Book {
-    /// Takes in what is wrong now; an alert is raised when it has been so for `persist_ms`. What people are to be told.
-    pub fn take(&mut self, now: Moment, found: Vec<Condition>, persist_ms: u64) -> Vec<Note> {
+    /// Takes in what is wrong now; an alert is raised when it has been so for `persist_ms`. What `unknown` names, a code or what it begins
+    /// with, stays as it was. What people are to be told.
+    pub fn take(
+        &mut self,
+        now: Moment,
+        (found, unknown): (Vec<Condition>, &[&str]),
+        persist_ms: u64,
+    ) -> Vec<Note> {
         let mut notes = Vec::new();
-        let gone: Vec<String> = self
-            .firing
-            .keys()
-            .filter(|code| !found.iter().any(|condition| condition.code == **code))
-            .cloned()
-            .collect();
+        let is_over = |code: &str| {
+            let is_found = found.iter().any(|condition| condition.code == code);
+            !is_found && !unknown.iter().any(|name| is_of(code, name))
+        };
+        let gone: Vec<String> = self.firing.keys().filter(|code| is_over(code)).cloned().collect();
         for code in gone {
             if let Some(mut alert) = self.firing.remove(&code) {
                 alert.resolved = Some(now);
@@ -69,7 +74,7 @@ impl Book {
                 notes.push(Note { muted: self.muted_until(&code, now).is_some(), code, alert });
             }
         }
-        self.pending.retain(|code, _| found.iter().any(|condition| condition.code == *code));
+        self.pending.retain(|code, _| !is_over(code));
         for Condition { code, text } in found {
             if let Some(alert) = self.firing.get_mut(&code) {
                 alert.text = text;
@@ -94,26 +99,26 @@ impl Book {
     /// Until when nobody is notified of an alert.
     #[must_use]
     pub fn muted_until(&self, code: &str, now: Moment) -> Option<Moment> {
-        let is_of = |name: &str| {
-            code == name || code.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))
-        };
         self.mutes
             .iter()
-            .filter(|(name, until)| is_of(name) && **until > now)
+            .filter(|(name, until)| is_of(code, name) && **until > now)
             .map(|(_, at)| *at)
             .max()
     }
+}
+
+/// Whether a code is this one, or begins with it.
+fn is_of(code: &str, name: &str) -> bool {
+    code.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn wrong(codes: &[&str]) -> Vec<Condition> {
-        codes
-            .iter()
-            .map(|code| Condition { code: (*code).into(), text: format!("{code}!") })
-            .collect()
+    fn wrong(codes: &[&str]) -> (Vec<Condition>, &'static [&'static str]) {
+        let condition = |code: &&str| Condition { code: (*code).into(), text: format!("{code}!") };
+        (codes.iter().map(condition).collect(), &[])
     }
 
     #[test]
@@ -128,8 +133,23 @@ mod tests {
         let over = book.take(Moment(16), wrong(&["a"]), 10);
         assert_eq!((over.len(), over[0].alert.resolved), (1, Some(Moment(16))));
         assert_eq!(book.over.len(), 1);
-        book.take(Moment(16 + OVER_AGE_MS), Vec::new(), 10);
+        book.take(Moment(16 + OVER_AGE_MS), wrong(&[]), 10);
         assert!(book.over.is_empty());
+    }
+
+    #[test]
+    fn what_nobody_could_say_is_neither_over_nor_new() {
+        let mut book = Book::default();
+        book.take(Moment(0), wrong(&["copies/x", "a"]), 0);
+        book.take(Moment(5), wrong(&["copies/x", "copies/y", "a"]), 10);
+        let silent: (Vec<Condition>, &[&str]) = (Vec::new(), &["copies"]);
+        let over = book.take(Moment(6), silent, 10);
+        assert_eq!(over.iter().map(|note| &*note.code).collect::<Vec<_>>(), ["a"]);
+        assert!(book.firing.contains_key("copies/x"));
+        let raised = book.take(Moment(15), wrong(&["copies/x", "copies/y"]), 10);
+        assert_eq!((raised.len(), raised[0].alert.since), (1, Moment(5)), "it has lasted");
+        let over = book.take(Moment(16), wrong(&["copies/y"]), 10);
+        assert_eq!((over.len(), &*over[0].code), (1, "copies/x"));
     }
 
     #[test]

@@ -52,11 +52,11 @@ impl Alerts {
         })
     }
 
-    /// Takes in what is wrong now.
-    pub fn take(&self, now: Moment, found: Vec<Condition>) {
+    /// Takes in what is wrong now, and what nobody could say: codes, or what they begin with.
+    pub fn take(&self, now: Moment, found: Vec<Condition>, unknown: &[&str]) {
         *self.now.lock() = now;
         let mut book = self.book.lock();
-        let notes = book.take(now, found, self.persist_ms);
+        let notes = book.take(now, (found, unknown), self.persist_ms);
         if notes.is_empty() {
             return;
         }

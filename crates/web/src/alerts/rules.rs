@@ -7,7 +7,7 @@ use forebay_grid::parse::period::Period;
 use forebay_grid::vocabulary::Moment;
 use serde::Deserialize;
 
-use crate::history::collect::{Look, LostService};
+use crate::history::collect::Look;
 use crate::watched::{Disk, Files, Fileset, Waiting};
 
 /// The thresholds, and whom alerts reach.
@@ -22,7 +22,7 @@ pub struct Rules {
     pub disk_errors_within: Period,
     /// Files of a fileset that wait for copies.
     pub copies_waiting: u64,
-    /// Age of a request that waits for something else than a lock.
+    /// Age of a request that waits for something else than a lock or a recall from an archive.
     pub wait: Period,
     /// 99 of 100 operations of the file system take no longer.
     pub latency: Period,
@@ -76,6 +76,44 @@ pub struct Condition {
 
 fn condition(code: impl Into<String>, text: impl Into<String>) -> Condition {
     Condition { code: code.into(), text: text.into() }
+}
+
+/// Codes, or what they begin with, of what is known from the file system alone.
+const OF_FILES: [&str; 13] = [
+    "commit",
+    "commit_age",
+    "copies",
+    "damaged",
+    "disk",
+    "disk_errors",
+    "fileset",
+    "fill",
+    "inodes",
+    "latency",
+    "native",
+    "snapshots",
+    "wait",
+];
+/// Likewise, from the controller.
+const OF_CONTROLLER: [&str; 5] =
+    ["failed_jobs", "host_unreachable", "journal", "service", "starved"];
+/// Likewise, from the cluster.
+const OF_CLUSTER: [&str; 4] = ["certificate/authority", "certificate/node", "node", "node_away"];
+
+/// Codes, or what they begin with, of which a look says nothing, as whoever knows did not answer.
+#[must_use]
+pub fn unknown(look: &Look) -> Vec<&'static str> {
+    let mut unknown = Vec::new();
+    if look.files_fault.is_some() {
+        unknown.extend(OF_FILES);
+    }
+    if look.unreachable.is_some() {
+        unknown.extend(OF_CONTROLLER);
+    }
+    if look.cluster.as_ref().is_some_and(|cluster| cluster.fault.is_some()) {
+        unknown.extend(OF_CLUSTER);
+    }
+    unknown
 }
 
 /// How long before its end the authority's certificate is an alert: it cannot be renewed, only replaced by a new cluster.
@@ -135,9 +173,11 @@ impl Rules {
         self.hosts(look, &mut found);
         self.files(look, &mut found);
         for service in &look.lost_services {
-            let LostService { name, job } = service;
+            let name = &service.name;
+            // The name after that of its user.
+            let own = name.rsplit('/').next().unwrap_or(name);
             let text = format!(
-                "service {name} failed too often and is not started again: forebay history {job}, then forebay service start"
+                "service {name} failed too often and was stopped: `forebay service logs {own}` shows why; start it again with its original `forebay service start` command, or this alert lasts until `finished_age` is over"
             );
             found.push(condition(format!("service/{name}"), text));
         }
@@ -295,16 +335,16 @@ impl Rules {
             );
             found.push(condition("commit_age", text));
         }
-        let stuck = |wait: &&Waiting| !wait.is_lock && wait.age_ms >= self.wait.as_ms();
+        let stuck = |wait: &&Waiting| !wait.may_last() && wait.age_ms >= self.wait.as_ms();
         if let Some(wait) = files.waits.iter().find(stuck) {
-            let text = format!(
-                "{} of {} by {} has waited {} for {}: forebay waiters lists all",
-                wait.operation,
-                wait.file,
-                wait.made_by,
-                Period(wait.age_ms / 1000 * 1000),
-                wait.reason
-            );
+            let Waiting { operation, file, made_by, reason, .. } = wait;
+            let age = Period(wait.age_ms / 1000 * 1000);
+            let what = match wait.is_work {
+                true => format!("has been carried out for {age}"),
+                false => format!("has waited {age} for {reason}"),
+            };
+            let text =
+                format!("{operation} of {file} by {made_by} {what}: forebay waiters lists all");
             found.push(condition("wait", text));
         }
         if look.rates.latency_p99 * 1000.0 > self.latency.as_ms() as f64 {
@@ -322,7 +362,7 @@ mod tests {
     use forebay_engine::protocol::HostView;
 
     use super::*;
-    use crate::history::collect::Rates;
+    use crate::history::collect::{LostService, Rates};
     use crate::history::errors::DiskErrors;
     use crate::http::Certificate;
     use crate::watched::{ClusterHealth, Node};
@@ -369,8 +409,35 @@ mod tests {
             "service/ann/db",
         ];
         assert_eq!(codes(&look), wanted);
+        assert_eq!(unknown(&look), [""; 0]);
         let gone = Look { files_fault: Some("its daemon died".to_owned()), ..Look::default() };
         assert_eq!(codes(&gone), ["file_system"]);
+        let of = |code: &str, look: &Look| unknown(look).contains(&code);
+        assert!(of("copies", &gone) && !of("service", &gone) && !of("file_system", &gone));
+        let alone = Look { unreachable: Some("it starts".to_owned()), ..Look::default() };
+        assert!(of("service", &alone) && !of("copies", &alone) && !of("controller", &alone));
+    }
+
+    #[test]
+    fn a_stuck_request_is_an_alert_that_says_what_it_waits_for_and_a_recall_is_not() {
+        let text = |wait: Waiting| {
+            let files = Files { waits: vec![wait], ..Files::default() };
+            let found = Rules::default().judge(&Look { files: Some(files), ..Look::default() });
+            found.into_iter().next().map(|found| found.text)
+        };
+        let open = Waiting {
+            file: "/a".to_owned(),
+            made_by: "sh (7)".to_owned(),
+            reason: "space on a disk".to_owned(),
+            ..wait("open", 120_000, false)
+        };
+        let waits =
+            "open of /a by sh (7) has waited 2m for space on a disk: forebay waiters lists all";
+        let works = "open of /a by sh (7) has been carried out for 2m: forebay waiters lists all";
+        let period = |wanted: &str| wanted.replace("2m", &Period(120_000).to_string());
+        assert_eq!(text(open.clone()), Some(period(waits)));
+        assert_eq!(text(Waiting { is_work: true, ..open.clone() }), Some(period(works)));
+        assert_eq!(text(Waiting { is_archive: true, ..open }), None);
     }
 
     #[test]

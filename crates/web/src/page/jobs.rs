@@ -71,7 +71,7 @@ pub fn one(view: &View<'_>, id: &str) -> Page {
     let lines = match found {
         Ok((lines, _)) => lines,
         Err(problem) if problem.kind == kind_of(RefusalKind::NoJob).0 && !attempts.is_empty() => {
-            let body = html! { p { "The job has finished, and only its history is still known." } (timeline(view, id)) (history(&attempts)) };
+            let body = html! { p { "The job has finished, and only its history is still known." } (timeline(view, id, u32::MAX)) (history(&attempts)) };
             return Ok(Content { title: format!("Job {target}"), body });
         }
         Err(problem) => return Err(problem),
@@ -99,7 +99,7 @@ pub fn one(view: &View<'_>, id: &str) -> Page {
             }
             Err(problem) => { p.note { (problem.detail) } }
         }
-        @if is_array { h2 { "Elements" } (jobs(view, &lines)) } @else { (timeline(view, &first.id)) }
+        @if is_array { h2 { "Elements" } (jobs(view, &lines)) } @else { (timeline(view, &first.id, first.attempts)) }
         (history(&attempts))
         @if !is_array { (output(view, target, first)) }
     };
@@ -175,9 +175,10 @@ fn facts(view: &View<'_>, job: &JobView, (lines, is_array): (&[JobView], bool)) 
     }
 }
 
-/// What the latest start used over time, as far as the server saw it.
-fn timeline(view: &View<'_>, id: &str) -> Markup {
-    let Some((start, points)) = view.site.app.runs.of(id) else { return html! {} };
+/// What the latest start used over time, as far as the server saw it. A later one than the job's `latest` is of an earlier job of its number.
+fn timeline(view: &View<'_>, id: &str, latest: u32) -> Markup {
+    let run = view.site.app.runs.of(id).filter(|(start, _)| *start <= latest);
+    let Some((start, points)) = run else { return html! {} };
     let end = points.last().map_or(0.0, |point| point.end);
     let axis = TimeAxis { end, bands: Vec::new(), zero: Zero::Start };
     let line = |place: usize, label: &str, of: fn(&Point) -> f64| Series {
@@ -235,9 +236,10 @@ fn history(attempts: &[AttemptRecord]) -> Markup {
     }
 }
 
-/// What follows the first end of a line, if there is one: what comes before is the rest of a line.
+/// What follows the first end of a line, if anything does: what comes before is the rest of a line.
 fn whole_lines(text: &str) -> &str {
-    text.split_once('\n').map_or(text, |(_, rest)| rest)
+    let rest = text.split_once('\n').map(|(_, rest)| rest);
+    rest.filter(|rest| !rest.is_empty()).unwrap_or(text)
 }
 
 fn output(view: &View<'_>, target: Target, job: &JobView) -> Markup {
@@ -257,5 +259,17 @@ fn output(view: &View<'_>, target: Target, job: &JobView) -> Markup {
     html! {
         (show("Output", Stream::Output))
         @if job.error.is_some() { (show("Errors", Stream::Errors)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole_lines;
+
+    #[test]
+    fn the_end_of_an_output_begins_with_a_whole_line_or_is_the_rest_of_the_only_one() {
+        assert_eq!(whole_lines("est of one\ntwo\nthree\n"), "two\nthree\n");
+        assert_eq!(whole_lines("est of a long one\n"), "est of a long one\n");
+        assert_eq!(whole_lines("est of a long one"), "est of a long one");
     }
 }

@@ -18,7 +18,9 @@ pub fn page(view: &View<'_>) -> Page {
     let look = view.site.look.lock().clone();
     let (seconds, _) = range(view);
     let (jobs, _) = view.site.app.client(view.who)?.jobs(None, false, Some(1000))?;
-    let of = |job: JobView| Running { lately: view.site.app.runs.latest(&job.id), job };
+    let app = &view.site.app;
+    let (now, interval_ms) = (app.now(), app.settings.history.interval.as_ms());
+    let of = |job: JobView| Running { lately: app.runs.latest(&job.id, now, interval_ms), job };
     let mut running: Vec<Running> =
         jobs.into_iter().filter(|job| job.host.is_some()).map(of).collect();
     running.sort_by(|one, other| {

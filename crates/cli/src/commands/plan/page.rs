@@ -26,8 +26,9 @@ pub(super) fn plan_page(plan: &Plan, evidence: &Evidence<'_>) -> Markup {
         section("what-if", "What if", html! { (what_if_chart(plan)) (sheet(&what_if(plan))) }),
     ];
     if let Some(busiest) = evidence.busiest {
-        sections
-            .insert(0, section("queues", "Queues in the busiest hour", sheet(&queues(busiest))));
+        let title =
+            "Queues: jobs at once and MB/s in the busiest hour; the rest over all finished jobs";
+        sections.insert(0, section("queues", title, sheet(&queues(busiest))));
     }
     if let Some(found) = evidence.verified {
         let body = html! { (error_chart(found)) (sheet(&accuracy(found))) };

@@ -25,6 +25,9 @@ use crate::output::{Table, put_json, put_text};
 /// was started), and goes to the machine with most free slots, those of a queue of higher priority first and no more than the slots
 /// of its queue; a second table says what each queue needed, how long its jobs waited, and would wait. --check shows how far the
 /// model is off: it predicts another study of the same classes of jobs, or the other stages of this one, and prints both.
+///
+/// The model ignores: a page cache that is too small for more jobs, writers that are held back while too much is dirty, random order of
+/// requests, the network, jobs that wait for each other, memory, and limits of users.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay plan simulate results/ --machines 1,2,4,8
@@ -329,7 +332,7 @@ fn queue_text(queues: &[QueueRow], machines: &[u32]) -> String {
         table.row(cells);
     }
     format!(
-        "Seconds that jobs of each queue waited for slots, and would wait on so many machines: mean / 95th percentile\n\n{}",
+        "Seconds that jobs of each queue waited for slots, and would wait on N machines: mean / 95th percentile\n\n{}",
         table.render()
     )
 }

@@ -74,6 +74,12 @@ pub struct DiskStatus {
     pub total_bytes: u64,
     /// Bytes left for ordinary users.
     pub available_bytes: u64,
+    /// Files that its file system can hold; 0 if it makes room for them as needed, or does not answer.
+    #[serde(default)]
+    pub total_inodes: u64,
+    /// How many more of them ordinary users can create.
+    #[serde(default)]
+    pub free_inodes: u64,
     /// Objects that files refer to.
     pub objects_in_use: u64,
     /// What the files take that lie there; unknown in a cluster, and where an earlier version has counted objects alone.
@@ -90,7 +96,7 @@ pub struct DiskStatus {
     /// Bytes among them that are kept aside now.
     #[serde(default)]
     pub reserve_held_bytes: u64,
-    /// It was found not to take what is written to it, since the mount.
+    /// It was found not to accept writes, since the mount.
     #[serde(default)]
     pub is_failing: bool,
     /// Errors since the mount.
@@ -303,6 +309,9 @@ impl DiskStatus {
     pub(crate) fn of(uuid: &str, disk: &dyn Disk, usage: DiskUsage) -> DiskStatus {
         let description = disk.describe();
         let capacity = disk.capacity().unwrap_or_default();
+        // A disk without a bound says so by the largest number.
+        let has_bound = capacity.total_objects < u64::MAX;
+        let inodes = |number: u64| if has_bound { number } else { 0 };
         DiskStatus {
             uuid: uuid.to_owned(),
             location: description.location,
@@ -312,6 +321,8 @@ impl DiskStatus {
             used: DiskUse::default(),
             total_bytes: capacity.total_bytes,
             available_bytes: capacity.available_bytes,
+            total_inodes: inodes(capacity.total_objects),
+            free_inodes: inodes(capacity.free_objects),
             objects_in_use: usage.objects,
             files: usage.files,
             archive: None,

@@ -156,6 +156,7 @@ fn run_of(bytes: &[u8]) -> Option<(String, Run, bool)> {
             read: number(6)?,
             written: number(7)?,
         },
+        lately: None,
         stretch: number(14)?,
         points: Vec::new(),
     };

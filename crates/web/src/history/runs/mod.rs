@@ -20,6 +20,12 @@ use self::file::{Found, RunFile, fits};
 /// The most points of a run.
 const POINTS_MAX: usize = 240;
 
+/// How far the clocks of the controller and of this server may be apart.
+const CLOCKS_MS: u64 = 60_000;
+
+/// The shortest time for which what a run did last is current: hosts say it every few seconds.
+const CURRENT_MS: u64 = 30_000;
+
 /// What a run did in a stretch of time: means of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
@@ -76,6 +82,8 @@ struct Run {
     /// When it was last heard of.
     heard: Moment,
     last: Seen,
+    /// What it did last, and when that was said; not known after a start of the server.
+    lately: Option<(Moment, Point)>,
     /// The length in seconds up to which the latest point grows before a new one begins; 0 while there is room for all.
     stretch: f64,
     points: Vec<Point>,
@@ -131,7 +139,7 @@ impl Runs {
             let known = job.usage.filter(|_| job.started.is_some() && fits(&job.id));
             let Some(usage) = known else { continue };
             let Some(kept) = shelf.run(&job.id, now) else { continue };
-            if kept.run.attempt != job.attempts {
+            if kept.run.is_another(job, usage) {
                 kept.run = Run { birth: now, attempt: job.attempts, ..Run::default() };
             }
             kept.run.heard = now;
@@ -142,10 +150,12 @@ impl Runs {
         written
     }
 
-    /// What a task did lately; none if nothing is known of it.
+    /// What a task did lately, as the server takes it in every `interval_ms`; none if nothing is known of it, or not of lately.
     #[must_use]
-    pub fn latest(&self, id: &str) -> Option<Point> {
-        self.shelf.lock().runs.get(id)?.run.points.last().copied()
+    pub fn latest(&self, id: &str, now: Moment, interval_ms: u64) -> Option<Point> {
+        let (at, point) = self.shelf.lock().runs.get(id)?.run.lately?;
+        let age_max = interval_ms.saturating_mul(3).max(CURRENT_MS);
+        (now.since(at) <= age_max).then_some(point)
     }
 
     /// The points of a task's last run that was seen, and which start of the task it is; none if nothing is known of it.
@@ -175,6 +185,14 @@ impl Shelf {
 }
 
 impl Run {
+    /// Whether a job of this number is not the one that was seen before: it was started again, or numbers were given anew.
+    fn is_another(&self, job: &JobView, usage: Usage) -> bool {
+        let is_later = |started: Moment| started.since(self.heard) > CLOCKS_MS;
+        self.attempt != job.attempts
+            || usage.real_seconds < self.last.real
+            || job.started.is_some_and(is_later)
+    }
+
     /// Adds what was used since the word before; from which point on the points are new, if any is.
     #[expect(clippy::cast_precision_loss, reason = "a few points")]
     fn add(&mut self, now: Seen) -> Option<usize> {
@@ -197,6 +215,7 @@ impl Run {
             written: rate(|seen| seen.written),
         };
         self.last = now;
+        self.lately = Some((self.heard, point));
         match self.points.last_mut() {
             Some(latest) if latest.seconds + seconds <= self.stretch => {
                 *latest = merged(&[*latest, point]);
@@ -297,6 +316,32 @@ mod tests {
         let (attempt, points) = runs.of("8").unwrap();
         assert_eq!((attempt, points.len(), points[0].read), (2, 1, 5.0));
         assert!(runs.of("9").is_none());
+    }
+
+    #[test]
+    fn a_number_that_was_given_anew_is_a_new_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = opened(&folder, 5);
+        let (at, end) = (Moment(1_000_000), |runs: &Runs| runs.of("7").unwrap().1[0].end);
+        runs.take(at, &[job("7", 1, 50.0, None)]).unwrap();
+        runs.take(Moment(at.0 + 1), &[job("7", 1, 3.0, None)]).unwrap();
+        assert_eq!((end(&runs), runs.of("7").unwrap().1.len()), (3.0, 1), "it ran for less");
+        let started = Some(Moment(at.0 + 100_000));
+        let later = JobView { started, ..job("7", 1, 9.0, None) };
+        runs.take(Moment(at.0 + 109_000), &[later]).unwrap();
+        assert_eq!((end(&runs), runs.of("7").unwrap().1.len()), (9.0, 1), "it began later");
+    }
+
+    #[test]
+    fn what_a_run_did_last_is_current_for_a_while() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = opened(&folder, 5);
+        runs.take(Moment(1_000), &[job("7", 1, 2.0, Some(200))]).unwrap();
+        let read =
+            |now, interval_ms| runs.latest("7", Moment(now), interval_ms).map(|point| point.read);
+        assert_eq!(read(31_000, 5_000), Some(100.0));
+        assert_eq!(read(31_001, 5_000), None);
+        assert_eq!(read(31_001, 60_000), Some(100.0));
     }
 
     #[test]
