@@ -48,6 +48,8 @@ pub struct Sides<'a> {
 const ROUNDS: u32 = 20;
 /// How long one looks away between two looks.
 const NAP: Duration = Duration::from_millis(2);
+/// Bytes of a file that is replaced again and again.
+const WHOLE: usize = 4096;
 /// Looks at a file that is replaced again and again, at the least.
 const LOOKS_MIN: u32 = 100;
 /// How long the folder of the tests is tried to be removed: the other side may still be closing its files.
@@ -306,7 +308,6 @@ impl<'a> Sides<'a> {
 
     /// One side replaces a file by rename again and again; the other must always find a whole one.
     fn renames(&self) -> io::Result<Shown> {
-        const WHOLE: usize = 4096;
         let target = self.here.join("target");
         fs::write(&target, vec![b'0'; WHOLE])?;
         self.wait_until(|| self.is_there("target"))?;
@@ -321,19 +322,11 @@ impl<'a> Sides<'a> {
                 }
                 Ok(())
             });
-            let look = || {
-                let (mut missing, mut looks) = (0, 0);
-                let is_going_on =
-                    |looks: u32| looks < LOOKS_MIN || written.load(Ordering::Relaxed) < ROUNDS * 5;
-                // It ends by itself only when it fails.
-                while is_going_on(looks) && !writer.is_finished() {
-                    looks += 1;
-                    let found = self.bytes_there(&Ask::Read("target".to_owned()))?;
-                    missing += u32::from(found.is_none_or(|bytes| bytes.len() != WHOLE));
-                }
-                Ok::<_, io::Error>((missing, looks))
-            };
-            let looked = look();
+            let looked = self.look_at_target(|looks| {
+                let is_done = looks >= LOOKS_MIN && written.load(Ordering::Relaxed) >= ROUNDS * 5;
+                // The writer ends by itself only when it fails.
+                is_done || writer.is_finished()
+            });
             is_enough.store(true, Ordering::Relaxed);
             writer.join().map_err(|_| io::Error::other("the writer failed"))??;
             looked
@@ -345,6 +338,17 @@ impl<'a> Sides<'a> {
             "a file that is replaced by rename was missing or incomplete",
             Severity::Problem,
         ))
+    }
+
+    /// How often the file was missing or incomplete on the other side, and how often one looked, until that is enough.
+    fn look_at_target(&self, is_enough: impl Fn(u32) -> bool) -> io::Result<(u32, u32)> {
+        let (mut missing, mut looks) = (0, 0);
+        while !is_enough(looks) {
+            looks += 1;
+            let found = self.bytes_there(&Ask::Read("target".to_owned()))?;
+            missing += u32::from(found.is_none_or(|bytes| bytes.len() != WHOLE));
+        }
+        Ok((missing, looks))
     }
 
     /// Both sides create the same name exclusively: one of them must get it.

@@ -126,6 +126,13 @@ fn a_storage_is_examined_from_two_hosts_by_a_command_that_runs_on_the_other() {
     let fine = |test: &Value| test["severity"].is_null();
     assert!(tests.iter().filter(coherent).all(fine), "{answer}");
     assert_eq!(fs::read_dir(&shared).expect("lists").count(), 0);
+    let nowhere = format!("host2:{path}/nowhere");
+    let wrong = ["--shared", path, "--with", &nowhere, "--rsh", rsh];
+    let said = run(&mut doctor(&wrong), LIMIT).refused();
+    assert_says(&said, &["nowhere is not a directory"]);
+    let relative = ["--shared", path, "--with", "host2:nfs", "--rsh", rsh];
+    let said = run(&mut doctor(&relative), LIMIT).refused();
+    assert_says(&said, &["must be followed by an absolute path"]);
     let other = format!("host3:{path}");
     let gone = ["--shared", path, "--with", &other, "--rsh", rsh];
     let said = run(&mut doctor(&gone), LIMIT).refused();
