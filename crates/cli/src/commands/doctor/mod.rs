@@ -29,7 +29,7 @@ use crate::output::Table;
   forebay doctor --mute memory/swappiness --until 2027-03-31 --reason 'the database wants it'
   forebay doctor --studies                 what the published studies tuned, and what still holds
   forebay doctor --shared /nfs --with /nfs2      is this storage fit for data that hosts share?
-  forebay doctor --shared /nfs --with host2:/nfs   the same from two hosts: needs forebay on PATH there, and ssh without a password
+  forebay doctor --shared /nfs --with host2:/nfs   the same from two hosts
   forebay doctor --cluster                 nodes, certificates, versions and clocks, and etcd")]
 pub struct Doctor {
     /// Directories in which programs read or write.
