@@ -49,8 +49,8 @@ impl World<'_> {
         }
         let id = FilesetId(u16::from(fileset) % 4);
         self.epoch += EPOCHS;
-        let directories = self.tree.select(|node| node.is_directory() && node.fileset == id);
-        self.may_be_lost.extend(directories);
+        let nodes = self.tree.select(|node| node.fileset == id);
+        self.may_be_lost.extend(nodes);
         self.fs().crash_fileset(id, self.epoch, fileset.is_multiple_of(2));
         let (lost, kept): (Vec<Handle>, Vec<Handle>) =
             self.handles.drain(..).partition(|handle| handle.ino.fileset() == id);

@@ -54,7 +54,7 @@ pub struct World<'a> {
     /// How often the kernel knows of an inode.
     pub refs: BTreeMap<Ino, u64>,
     pub strict: BTreeMap<u16, bool>,
-    /// Directories whose first sync may fail: an owner lost changes in them, or might have.
+    /// Directories and files whose first sync may fail: an owner lost changes in them or of their attributes, or might have.
     pub may_be_lost: BTreeSet<Ino>,
     /// The latest epoch in which a fileset was taken over.
     pub epoch: u64,
@@ -251,7 +251,13 @@ impl<'a> World<'a> {
     }
 
     pub fn sync(&mut self, ino: Ino, what: Sync) {
-        self.fs().sync_file(ino, what).unwrap();
+        match self.fs().sync_file(ino, what) {
+            // Told once.
+            Err(FsError::Stale) if what == Sync::All && self.may_be_lost.remove(&ino) => {
+                self.fs().sync_file(ino, what).unwrap();
+            }
+            synced => synced.unwrap(),
+        }
         if !self.is_strict(ino) {
             return;
         }
