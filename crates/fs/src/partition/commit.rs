@@ -266,11 +266,8 @@ impl Partition {
 
     /// The reserve of a disk is used up: that of the home folder may lie on the same disk.
     fn publish_from_reserve(&self, live: &LiveObject) -> Result<()> {
-        let mut published = Err(FsError::NoSpace);
-        while matches!(published, Err(FsError::NoSpace)) && self.shared.reserve.give() {
-            published = self.shared.objects.publish(live);
-        }
-        published
+        let is_full = |error: &FsError| matches!(error, FsError::NoSpace);
+        self.shared.reserve.spend(|| self.shared.objects.publish(live), is_full)
     }
 
     /// Moves the limits of numbers ahead where nothing else is to be committed: files without a name take
