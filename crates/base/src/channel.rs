@@ -87,8 +87,8 @@ pub trait Channel: Send + Sync {
     fn call(&self, request: Message) -> Result<Message, CallError>;
 
     /// As [`Channel::call`], for a request that others wait for: a report of what this node has done by itself, a lock that is released.
-    /// It has room of its own at both ends, so it gets through although all other calls wait. Carrying it out must wait for no call
-    /// of another kind.
+    /// It has room of its own at both ends, so it gets through although all other calls wait. Carrying it out may wait for releases of
+    /// [`ServiceId::Disks`] alone, which have room of their own too, and wait for no call.
     ///
     /// # Errors
     /// See [`CallError`].

@@ -18,9 +18,9 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// The longest pause between two attempts to connect.
     pub reconnect_pause_max: Duration,
-    /// Calls of one session, in one direction, that may be unanswered at a time. A further one waits.
+    /// Calls of one session, in one direction, that may be unanswered at a time, and as many to disks. A further one waits.
     pub calls_max: usize,
-    /// Bytes of these calls. A single call may always be sent.
+    /// Bytes of these calls, and of those to disks. A single call may always be sent.
     pub calls_bytes_max: usize,
     /// Calls of one session, in one direction, that others wait for ([`Channel::release`](forebay_base::Channel::release)) and that may be
     /// unanswered at a time, beside `calls_max`; as many are carried out at a time. A further one waits.
@@ -28,9 +28,10 @@ pub struct Settings {
     /// Bytes of answers of one session that are kept until they are acknowledged; beyond it no further call is begun
     /// that nobody waits for.
     pub kept_bytes_max: usize,
-    /// Calls of one session that are carried out at a time; the others wait in arrival order.
+    /// Calls of one session that are carried out at a time, and as many to disks; the others wait in arrival order.
     pub served_per_session_max: usize,
-    /// Threads that carry out calls of all sessions together, besides those that received them: one of each session at most.
+    /// Threads that carry out calls of all sessions together, and as many for disks, besides those that received them: one of each
+    /// session at most.
     pub serving_threads_max: usize,
     /// Threads that answer recalls of all sessions together, and as many that carry out what others wait for.
     pub release_threads_max: usize,

@@ -101,10 +101,16 @@ impl Link {
         payload: Vec<u8>,
     ) -> std::result::Result<Told, Unanswered> {
         let closed = std::mem::take(&mut *self.closing.lock());
+        let waits_for_others = request.waits_for_others();
         let asked = Asked { version: VERSION, disk: self.disk.clone(), closed, request };
         let head = postcard::to_stdvec(&asked).expect("requests hold only plain data");
         let _waits = in_flight::waits_for(|| WaitsFor::Disk(Arc::clone(&self.shown)));
-        let message = match self.channel.call(Message { head, payload }) {
+        let message = Message { head, payload };
+        let answered = match waits_for_others {
+            true => self.channel.call(message),
+            false => self.channel.release(message),
+        };
+        let message = match answered {
             Ok(message) => message,
             Err(CallError::Evicted(why)) => return Err(Unanswered::Evicted(why)),
             Err(CallError::Unreachable(why) | CallError::Unsent(why)) => {

@@ -90,6 +90,11 @@ impl Request {
     pub fn names_a_handle(&self) -> bool {
         matches!(self, Request::Publish { .. } | Request::Object { .. })
     }
+
+    /// Whether carrying it out may take calls to the disks of other nodes. All other requests wait for nobody's call.
+    pub fn waits_for_others(&self) -> bool {
+        matches!(self, Request::Object { what: ObjectRequest::Fetch { .. }, .. })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -21,6 +21,7 @@ use super::RemoteOwner;
 use super::changes::Change;
 use super::here::seen_when_made;
 use super::owner::{MadeHere, accepted, learn_made, not_kept, senseless};
+use super::request::Room;
 use super::wire::{Answer, NewInode, Reply, Request};
 use crate::attributes::{Attributes, SetId};
 use crate::error::{FsError, Result};
@@ -212,8 +213,9 @@ impl RemoteOwner {
             match answer {
                 Ok(Answer::Opened { .. }) if is_open => {}
                 Ok(Answer::Opened { .. }) => {
-                    // It was closed meanwhile.
-                    self.do_it(Request::Close { ino, access, left: None })?;
+                    // It was closed meanwhile. A recall may wait for this.
+                    let close = Request::Close { ino, access, left: None };
+                    self.do_it_in(Room::Release, close)?;
                 }
                 Ok(other) => return senseless(&other),
                 Err(FsError::Stale) => {

@@ -16,6 +16,7 @@ use forebay_disk::{Allocate, ObjectAttributes, Seek, Sync};
 use parking_lot::Mutex;
 
 use super::files::Numbers;
+use super::request::Room;
 use super::wire::{
     Answer, Beside, Head, LockAnswer, LockAsked, LockFound, NewInode, Reply, Request, decode,
     encode,
@@ -235,6 +236,25 @@ impl RemoteOwner {
         request: Request,
         payload: Vec<u8>,
     ) -> Result<(Reply, Vec<u8>)> {
+        let room = request.room();
+        self.exchange_in(room, request, payload)
+    }
+
+    /// As [`RemoteOwner::do_it`], for a request on which a recall may wait.
+    pub(super) fn do_it_in(&self, room: Room, request: Request) -> Result<()> {
+        self.report()?;
+        match accepted(self.exchange_in(room, request, Vec::new())?.0.answer)? {
+            Answer::Done => Ok(()),
+            other => senseless(&other),
+        }
+    }
+
+    fn exchange_in(
+        &self,
+        room: Room,
+        request: Request,
+        payload: Vec<u8>,
+    ) -> Result<(Reply, Vec<u8>)> {
         let seen = self.kept.sending();
         let mut forgotten = Vec::new();
         if request.comes_after_reports() {
@@ -244,13 +264,12 @@ impl RemoteOwner {
         }
         let epoch = Epoch(self.epoch.load(Ordering::Acquire));
         let (repeatable, unsent) = (request.is_repeatable(), request.is_repeatable_unsent());
-        let is_release = request.is_release();
         let head = encode(&Head { epoch, forgotten, seen, request });
         let _waits = in_flight::waits_for(|| WaitsFor::Node(self.node));
         let message = Message { head, payload };
-        let answered = match is_release {
-            true => self.channel.release(message),
-            false => self.channel.call(message),
+        let answered = match room {
+            Room::Release => self.channel.release(message),
+            Room::Ordinary => self.channel.call(message),
         };
         let answered = answered.map_err(|error| match error {
             // Whoever owns the fileset next, or the same node when it is back, answers it as well.

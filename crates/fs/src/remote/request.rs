@@ -4,6 +4,15 @@ use forebay_base::Ino;
 
 use super::wire::{LockAsked, Request};
 
+/// Among which requests it has room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Those that may wait for recalls.
+    Ordinary,
+    /// Those that others may wait for: for a recall, whose answer comes after it, or for a lock.
+    Release,
+}
+
 impl Request {
     /// Its name, as `forebay waiters` shows it.
     pub fn name(&self) -> &'static &'static str {
@@ -47,16 +56,15 @@ impl Request {
         }
     }
 
-    /// Whether others may wait for it: for a recall, whose answer comes after it, or for a lock. Carrying it out waits for no other
-    /// node's request.
-    pub fn is_release(&self) -> bool {
+    /// Where it has room, unless the caller knows better. Carrying out a release waits for nobody but disks.
+    pub fn room(&self) -> Room {
         match self {
             Request::Journal { .. }
             | Request::Register { .. }
             | Request::CancelLock { .. }
-            | Request::ReleaseLocks { .. } => true,
-            Request::Lock(asked) => asked.kind.is_none(),
-            _ => false,
+            | Request::ReleaseLocks { .. } => Room::Release,
+            Request::Lock(asked) if asked.kind.is_none() => Room::Release,
+            _ => Room::Ordinary,
         }
     }
 

@@ -8,6 +8,7 @@ mod site;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -145,6 +146,36 @@ fn what_others_wait_for_gets_through_where_no_other_request_does() {
     *site.nodes.busy.lock() = None;
     open.close();
     handles.into_iter().for_each(|handle| handle.close());
+}
+
+#[test]
+fn a_recall_gets_through_that_finds_a_file_closed_while_it_tells_the_owner_of_it() {
+    let site = Site::new();
+    let (one, two, three) = site.three();
+    let data = two.fs.fileset("data");
+    let granted = put(&three, data, "granted", b"bytes");
+    two.fs.find(data, "granted").unwrap();
+    let (calls, open) = site.calls(|| two.open(granted, READ));
+    assert_eq!(calls, 0, "it is open by a grant");
+    *site.nodes.busy.lock() = Some(TWO);
+    std::mem::forget(open);
+    let fs = Arc::clone(&two.fs);
+    let close = move || {
+        let left = fs.let_go_of(granted);
+        fs.close_left(granted, READ, left).unwrap();
+    };
+    *site.nodes.meanwhile.lock() = Some(Box::new(close));
+    three
+        .fs
+        .set_attributes(granted, SetAttributes { mode: Some(0o600), ..SetAttributes::default() })
+        .unwrap();
+    assert!(site.nodes.meanwhile.lock().is_none());
+    *site.nodes.busy.lock() = None;
+    // The owner knows of no handle: nothing holds the object once the file is gone.
+    three.fs.unlink(data, b"granted").unwrap();
+    three.fs.commit().unwrap();
+    one.fs.commit().unwrap();
+    assert_eq!(site.objects_on(THREE), 0);
 }
 
 #[test]

@@ -79,6 +79,8 @@ pub struct Nodes {
     pub late: Mutex<Option<NodeId>>,
     /// This node has no place for a request left, but for those that others wait for.
     pub busy: Mutex<Option<NodeId>>,
+    /// What happens once, while the first request of that node has been carried out and is not answered yet.
+    pub meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     delayed: Mutex<Vec<(Loop, Message)>>,
 }
 
@@ -366,7 +368,7 @@ impl Loop {
 
 impl Channel for Loop {
     fn call(&self, request: Message) -> Result<Message, CallError> {
-        if !self.disks && *self.nodes.busy.lock() == Some(self.from.node) {
+        if *self.nodes.busy.lock() == Some(self.from.node) {
             return Err(CallError::Unsent("there is no place for it (test)".to_owned()));
         }
         self.release(request)
@@ -395,6 +397,11 @@ impl Channel for Loop {
         let answer = self.serve(request);
         if is_lost || is_dead(self.to) {
             return Err(unreachable());
+        }
+        if *self.nodes.busy.lock() == Some(self.from.node)
+            && let Some(meanwhile) = self.nodes.meanwhile.lock().take()
+        {
+            meanwhile();
         }
         answer
     }

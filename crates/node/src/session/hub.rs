@@ -603,7 +603,7 @@ impl Channel for PeerChannel {
     }
 
     fn release(&self, request: Message) -> Result<Message, CallError> {
-        self.peer.call(&self.used, self.service, Class::Release, request)
+        self.peer.call(&self.used, self.service, Class::of_release(self.service as u8), request)
     }
 }
 

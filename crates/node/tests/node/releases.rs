@@ -1,10 +1,10 @@
-//! Calls that others wait for get through, whatever calls wait.
+//! Calls that others wait for get through, whatever calls wait, and so do those that they wait for.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Barrier, OnceLock};
 
 use forebay_base::NodeId;
-use forebay_base::channel::{Channel, ServiceId};
+use forebay_base::channel::{Channel, Service, ServiceId};
 use forebay_node::settings::Settings;
 
 use crate::support::{Door, Noting, World, message, quick, wait_until};
@@ -104,5 +104,101 @@ fn a_recall_is_answered_although_every_thread_of_its_node_waits() {
         }
         owner.channel(NodeId(2), ServiceId::Cache).call(message("recall")).unwrap();
         busy.open();
+    });
+}
+
+/// A node of three: owner, client of the node before it, and the node after the next one has the disk.
+struct Part {
+    door: Arc<Door>,
+    /// Files are being registered at all three owners.
+    all_register: Arc<Barrier>,
+    /// The filesets of the node of which this one is a client.
+    owner: OnceLock<Arc<dyn Channel>>,
+    /// The disk of the third node.
+    disk: OnceLock<Arc<dyn Channel>>,
+}
+
+impl Part {
+    /// Ordinary calls wait at the door. A recall registers a file at its owner, and closes it there; the owner opens its object on a third node's disk.
+    fn services(self: &Arc<Self>) -> Vec<(ServiceId, Arc<dyn Service>)> {
+        let (files, cache, disks) = (Arc::clone(self), Arc::clone(self), Arc::clone(self));
+        let files = Noting::new(move |_, message| {
+            match message.head.as_slice() {
+                b"register" => {
+                    files.all_register.wait();
+                    files.disk.wait().release(self::message("open"))?;
+                }
+                b"close" => {}
+                _ => files.door.pass(),
+            }
+            Ok(message)
+        });
+        let cache = Noting::new(move |_, message| {
+            cache.owner.wait().release(self::message("register"))?;
+            cache.owner.wait().release(self::message("close"))?;
+            Ok(message)
+        });
+        let disks = Noting::new(move |_, message| {
+            if message.head != b"open" {
+                disks.door.pass();
+            }
+            Ok(message)
+        });
+        vec![(ServiceId::Files, files as _), (ServiceId::Cache, cache), (ServiceId::Disks, disks)]
+    }
+}
+
+/// Three nodes in a circle: each recalls from the next one, which registers a file with it, for which it opens an object on the third one. One release
+/// has room in each direction, and ordinary calls wait wherever they can.
+#[test]
+fn recalls_get_through_although_calls_of_three_nodes_wait_in_a_circle() {
+    let world = World::new();
+    let few = Settings {
+        calls_max: 4,
+        served_per_session_max: 2,
+        serving_threads_max: 4,
+        release_threads_max: 2,
+        releases_max: 1,
+        ..quick()
+    };
+    let (door, all_register) = (Arc::new(Door::default()), Arc::new(Barrier::new(3)));
+    let nodes = [1, 2, 3].map(|node| {
+        let part = Arc::new(Part {
+            door: Arc::clone(&door),
+            all_register: Arc::clone(&all_register),
+            owner: OnceLock::new(),
+            disk: OnceLock::new(),
+        });
+        (world.node((node, 1), part.services(), few.clone()), part)
+    });
+    let id_of = |place: usize| [NodeId(1), NodeId(2), NodeId(3)][place % 3];
+    for (place, (node, part)) in nodes.iter().enumerate() {
+        assert!(part.owner.set(node.channel(id_of(place + 2), ServiceId::Files)).is_ok());
+        assert!(part.disk.set(node.channel(id_of(place + 2), ServiceId::Disks)).is_ok());
+    }
+    std::thread::scope(|scope| {
+        for (place, (node, _)) in nodes.iter().enumerate() {
+            for other in [place + 1, place + 2] {
+                for service in [ServiceId::Files, ServiceId::Disks] {
+                    let channel = node.channel(id_of(other), service);
+                    for _ in 0..4 {
+                        let channel = Arc::clone(&channel);
+                        scope.spawn(move || channel.call(message("wait")).unwrap());
+                    }
+                }
+            }
+        }
+        wait_until("each node carries out as many calls as it may", || {
+            door.before.load(Ordering::SeqCst) == 3 * 4
+        });
+        let recalls = nodes.iter().enumerate().map(|(place, (node, _))| {
+            let channel = node.channel(id_of(place + 1), ServiceId::Cache);
+            scope.spawn(move || channel.call(message("recall")))
+        });
+        let recalls: Vec<_> = recalls.collect();
+        for recall in recalls {
+            recall.join().unwrap().unwrap();
+        }
+        door.open();
     });
 }

@@ -17,7 +17,7 @@ use crate::settings::Settings;
 
 /// Ledger entries beyond which the other end does not keep to its window.
 fn open_max(settings: &Settings) -> usize {
-    (settings.calls_max + settings.releases_max) * 2 + RECEIVED_MAX
+    (settings.calls_max * 2 + settings.releases_max) * 2 + RECEIVED_MAX
 }
 
 /// One call of a class that waits.
@@ -125,8 +125,8 @@ impl End {
             && self.common.clock_ms() <= not_after
     }
 
-    /// Whether one more call of a class may be begun. Answers are kept until the other end acknowledges them: what others wait for is
-    /// bounded by its window alone.
+    /// Whether one more call of a class may be begun. Answers are kept until the other end acknowledges them, which waits for no call;
+    /// those of releases are small, and bounded by their window alone.
     fn may_begin(&self, state: &State, class: Class) -> bool {
         let settings = &self.common.settings;
         let served = state.served.of(class);
@@ -147,7 +147,7 @@ impl End {
 
     /// As [`End::offer`], of all classes: there is more room for answers.
     fn offer_all(self: &Arc<Self>, state: &mut State) {
-        for class in [Class::Ordinary, Class::Recall, Class::Release] {
+        for class in Class::ALL {
             self.offer(state, class);
         }
     }
