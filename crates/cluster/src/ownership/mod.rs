@@ -222,7 +222,7 @@ pub struct Ownership {
     /// The node's lease while it answers.
     standing: Option<LeaseId>,
     view: View,
-    /// [`View::homes`], until the view changes in what they depend on.
+    /// [`View::homes`], those without this node once it stops, until the view changes in what they depend on.
     homes: Option<BTreeMap<FilesetId, NodeId>>,
     filesets: BTreeMap<FilesetId, Fileset>,
     /// Since when each life of a node is a member.
@@ -309,7 +309,10 @@ impl Ownership {
                 self.with(fileset, |it| it.dropped(epoch, now, &mut effects));
             }
             Event::Move { fileset, to } => self.with(fileset, |it| it.asked = Some(to)),
-            Event::Stop => self.stopping = true,
+            Event::Stop => {
+                self.stopping = true;
+                self.homes = None;
+            }
             Event::Tick => {}
         }
         self.advance(now, &mut effects);
@@ -449,9 +452,10 @@ impl Ownership {
         self.wake = self.wake.min(moment);
     }
 
-    /// Members that may own a fileset, in order: its home, then by [`rendezvous`]. Nodes that are being drained come last.
+    /// Members that may own a fileset, in order: its home, which it has without this node if that stops, then by [`rendezvous`]. Nodes that are being drained come last.
     fn candidates(&mut self, fileset: FilesetId) -> Vec<NodeId> {
-        let homes = self.homes.get_or_insert_with(|| self.view.homes());
+        let leaving = self.stopping.then_some(self.me.node);
+        let homes = self.homes.get_or_insert_with(|| self.view.homes_without(leaving));
         let home = homes.get(&fileset).copied();
         // One of weight 0 has not mounted the file system: it serves no fileset, and must not be left with one.
         let serving = self.view.members.iter().filter(|(_, member)| member.weight > 0);

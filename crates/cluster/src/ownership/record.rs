@@ -88,10 +88,17 @@ impl View {
     /// if all of these are.
     #[must_use]
     pub fn homes(&self) -> BTreeMap<FilesetId, NodeId> {
+        self.homes_without(None)
+    }
+
+    /// As [`View::homes`], once a node has left.
+    #[must_use]
+    pub fn homes_without(&self, leaving: Option<NodeId>) -> BTreeMap<FilesetId, NodeId> {
         // One of weight 0 has not mounted the file system: it serves no fileset, and must not be left with one.
         let serving = self.members.iter().filter(|(_, member)| member.weight > 0);
+        let staying = serving.filter(|(node, _)| Some(**node) != leaving);
         let serving: Vec<(NodeId, u32)> =
-            serving.map(|(node, member)| (*node, member.weight)).collect();
+            staying.map(|(node, member)| (*node, member.weight)).collect();
         let mut able = serving.clone();
         able.retain(|(node, _)| !self.draining.contains(node));
         let able = if able.is_empty() { serving } else { able };

@@ -284,6 +284,36 @@ fn a_node_that_stops_lets_go_of_everything() {
 }
 
 #[test]
+fn what_a_node_lets_go_of_as_it_stops_goes_to_its_home_without_that_node() {
+    let filesets = (1..=4).map(FilesetId);
+    let view = View {
+        revision: Revision(10),
+        members: [1, 2, 4].map(member).into(),
+        owners: filesets.clone().map(|fileset| (fileset, record(1, 4))).collect(),
+        ..View::default()
+    };
+    let homes = view.homes_without(Some(NodeId(1)));
+    let by_hash = |fileset| {
+        let order = rendezvous::order(fileset, [2, 4].map(|node| (NodeId(node), 1)));
+        order[0]
+    };
+    assert!(filesets.clone().any(|fileset| homes[&fileset] != by_hash(fileset)), "{homes:?}");
+    let mut node = Ownership::new(Settings::default(), client(1));
+    node.stand(Some(LeaseId(100)));
+    node.step(Event::View(view), at(0));
+    for fileset in filesets.clone() {
+        node.step(Event::Opened { fileset, epoch: Epoch(4) }, at(0));
+    }
+    node.step(Event::Stop, at(1));
+    for fileset in filesets {
+        let effects = node.step(Event::Settled { fileset, epoch: Epoch(4) }, at(2));
+        let (attempt, value) = swaps(&effects)[0];
+        assert_eq!(value.owner.map(|owner| owner.node), Some(homes[&fileset]), "{fileset}");
+        node.step(Event::Swapped { attempt, outcome: Outcome::Done }, at(2));
+    }
+}
+
+#[test]
 fn a_removed_fileset_is_dropped() {
     let mut node = owner(1, &[1, 2]);
     let change = Change::Owner(F, None);
