@@ -74,6 +74,19 @@ impl Clock for SystemClock {
     }
 }
 
+/// Looks whether something has come, `looks` times at most, after a pause each time but the first. Whether it has.
+pub fn look_until(looks: u32, pause: Duration, mut has_come: impl FnMut() -> bool) -> bool {
+    for look in 0..looks {
+        if look > 0 {
+            std::thread::sleep(pause);
+        }
+        if has_come() {
+            return true;
+        }
+    }
+    false
+}
+
 /// A clock for tests: each reading is one microsecond after the last.
 #[derive(Debug)]
 pub struct StepClock {

@@ -21,6 +21,7 @@ pub mod census;
 mod changes;
 pub mod checksum;
 mod clients;
+mod closes;
 mod directory;
 pub mod error;
 pub mod fsck;
@@ -62,6 +63,7 @@ pub(crate) use partition::{commit, ops, shortage};
 
 pub use attributes::{Attributes, KeepName, SetAttributes, SetId, SetTime};
 pub use cache::INODE_COST;
+pub use closes::await_closes;
 pub use commit::CommitHealth;
 pub use directory::NAME_MAX;
 pub use error::{FsError, Result};
@@ -70,7 +72,7 @@ pub use locks::LockRequest;
 pub use namespace::metrics;
 pub use namespace::{
     Background, Cluster, FilePlace, HandOver, Interruption, KernelCache, KernelTimes, LostDisk,
-    LostFile, Migrated, Namespace, NewDisk, Parts, UnreachableFile, Whose,
+    LostFile, Migrated, NameKept, Namespace, NewDisk, Parts, UnreachableFile, Whose,
 };
 pub use native::NewFileset;
 pub use object::{DirectAccess, Moves, SeenObject};

@@ -13,8 +13,8 @@ use forebay_base::{Clock as _, FailPoints, FilesetId, Ino, NodeId};
 use forebay_disk::memory::MemoryDisk;
 use forebay_fs::reserve::Reserve;
 use forebay_fs::{
-    Attributes, FsError, HandOver, KeepName, KernelCache, KernelTimes, Namespace, Parts, Replace,
-    SetAttributes, Settings,
+    Attributes, FsError, HandOver, KeepName, KernelCache, KernelTimes, NameKept, Namespace, Parts,
+    Replace, SetAttributes, Settings,
 };
 use forebay_store::memory::MemoryStores;
 use parking_lot::{Condvar, Mutex};
@@ -153,11 +153,21 @@ impl Mounted {
             match found {
                 Ok(found) => {
                     self.keep_attributes(caches, found);
-                    if found.name == KeepName::AsSet && self.fs.may_keep_name(found.ino) {
-                        let until = self.until(found.ino, Some((parent, name)));
-                        caches.names.insert(key, (Some(found.ino), until));
-                    } else {
-                        caches.names.remove(&key);
+                    let kept = match found.name {
+                        KeepName::AsSet => self.fs.keeps_name((parent, name.as_bytes()), found.ino),
+                        KeepName::Never | KeepName::Lasting => NameKept::Never,
+                    };
+                    let time = match kept {
+                        NameKept::Never => None,
+                        NameKept::AsLent => Some(self.ttl),
+                        NameKept::For(time) => Some(time),
+                    };
+                    match time {
+                        Some(time) => {
+                            let until = Instant::now() + time;
+                            caches.names.insert(key, (Some(found.ino), until));
+                        }
+                        None => drop(caches.names.remove(&key)),
                     }
                 }
                 Err(_) if self.fs.may_keep_absence(parent) || self.fs.answer_lends_absence() => {

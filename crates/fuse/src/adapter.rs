@@ -13,12 +13,14 @@ mod tests;
 mod xattrs;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_base::in_flight::{self, Asker};
 use forebay_base::{Clock, Ino, Timestamp};
 use forebay_fs::stats::Operation;
 use forebay_fs::{
-    Access, Attributes, Caller, FsError, KeepName, Namespace, Opened, SetAttributes, SetId, SetTime,
+    Access, Attributes, Caller, FsError, KeepName, NameKept, Namespace, Opened, SetAttributes,
+    SetId, SetTime,
 };
 
 use crate::abi::{
@@ -89,12 +91,16 @@ impl Adapter {
 
     /// Answer that tells of an inode under a name in a directory.
     pub(crate) fn entry(&self, name: (Ino, &[u8]), attributes: &Attributes) -> EntryOut {
-        let lapses = attributes.name == KeepName::AsSet && !self.fs.may_keep_name(attributes.ino);
-        let is_own = attributes.name == KeepName::AsSet && !lapses;
-        let own = if is_own { self.fs.keeps_own(attributes.ino, Some(name)) } else { None };
-        let entry = self.ttl.entry(attributes).named_for(own);
-        let entry =
-            if lapses { EntryOut { entry_valid: 0, entry_valid_nsec: 0, ..entry } } else { entry };
+        let kept = match attributes.name {
+            KeepName::AsSet => self.fs.keeps_name(name, attributes.ino),
+            KeepName::Never | KeepName::Lasting => NameKept::AsLent,
+        };
+        let entry = self.ttl.entry(attributes);
+        let entry = match kept {
+            NameKept::AsLent => entry,
+            NameKept::For(time) => entry.named_for(time),
+            NameKept::Never => entry.named_for(Duration::ZERO),
+        };
         EntryOut { nodeid: self.top.number_of(attributes.ino), ..entry }
     }
 

@@ -122,13 +122,9 @@ pub(crate) fn attr(of: &Attributes) -> Attr {
 const LASTING: Duration = Duration::from_hours(24 * 365 * 10);
 
 impl EntryOut {
-    /// The kernel keeps the name for that long instead, if it is set.
-    pub fn named_for(self, time: Option<Duration>) -> EntryOut {
-        time.map_or(self, |time| EntryOut {
-            entry_valid: time.as_secs(),
-            entry_valid_nsec: time.subsec_nanos(),
-            ..self
-        })
+    /// The kernel keeps the name for that long instead.
+    pub fn named_for(self, time: Duration) -> EntryOut {
+        EntryOut { entry_valid: time.as_secs(), entry_valid_nsec: time.subsec_nanos(), ..self }
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use std::sync::Arc;
 
+use forebay_base::time::look_until;
 use forebay_base::{FilesetId, Ino};
 
 use super::Namespace;
@@ -13,8 +14,8 @@ use crate::error::{FsError, Result};
 use crate::owner::Owner;
 use crate::partition::Partition;
 
-/// How often, and after what pause each time, a handover looks whether a fileset is still in use.
-const ENDS_LOOKS: u32 = 25;
+/// How often a handover looks whether a fileset is still in use, and the pause before it looks again.
+const ENDS_LOOKS: u32 = 26;
 /// See [`ENDS_LOOKS`].
 const ENDS_PAUSE: Duration = Duration::from_millis(20);
 
@@ -134,13 +135,12 @@ impl Namespace {
     /// Refuses the handover of a fileset that is in use, before it costs anything. The kernel tells of the end of a handle after close(2)
     /// has returned: it is waited for a little.
     fn await_ends(&self, partition: &Partition) -> Result<()> {
-        for _ in 0..ENDS_LOOKS {
-            if self.check_ties(partition).is_ok() {
-                return Ok(());
-            }
-            std::thread::sleep(ENDS_PAUSE);
-        }
-        self.check_ties(partition)
+        let mut ties = Ok(());
+        look_until(ENDS_LOOKS, ENDS_PAUSE, || {
+            ties = self.check_ties(partition);
+            ties.is_ok()
+        });
+        ties
     }
 
     /// Refuses what cannot be taken along.

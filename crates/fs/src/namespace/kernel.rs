@@ -53,6 +53,17 @@ impl From<Duration> for KernelTimes {
     }
 }
 
+/// How long the kernel may keep a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameKept {
+    /// Not at all: its fileset is being handed over.
+    Never,
+    /// As long as names of the filesets of other nodes; on one machine, as long as all.
+    AsLent,
+    /// So long, in a fileset of this node.
+    For(Duration),
+}
+
 /// The kernel of this node.
 pub(super) struct Kernel {
     pub cache: Arc<dyn KernelCache>,
@@ -79,16 +90,41 @@ impl Namespace {
     ///
     /// Attributes that come with a name are not kept for long: an invalidation does not reach an inode that the kernel has yet to make.
     pub fn keeps_own(&self, ino: Ino, name: Option<(Ino, &[u8])>) -> Option<Duration> {
-        let (Some(membership), Some(kernel)) = (&self.cluster, self.kernel.get()) else {
-            return None;
-        };
-        let fileset = ino.fileset();
-        if name.is_some_and(|(parent, _)| parent.fileset() != fileset) {
+        if self.cluster.is_none() {
             return None;
         }
         // Held until the time is noted: a handover waits for that before it looks.
-        let owner = self.shared.owners.find(fileset);
+        let owner = self.shared.owners.find(ino.fileset());
         let Some(Owner::Local(partition)) = owner.as_deref() else { return None };
+        self.keeps_of(partition, ino, name)
+    }
+
+    /// For how long the kernel may keep a name in a directory that leads to `ino`. To be called as [`Namespace::keeps_own`].
+    pub fn keeps_name(&self, name: (Ino, &[u8]), ino: Ino) -> NameKept {
+        if self.cluster.is_none() {
+            return NameKept::AsLent;
+        }
+        let owner = self.shared.owners.find(ino.fileset());
+        let Some(Owner::Local(partition)) = owner.as_deref() else { return NameKept::AsLent };
+        if partition.names_lapse() {
+            return NameKept::Never;
+        }
+        self.keeps_of(partition, ino, Some(name)).map_or(NameKept::AsLent, NameKept::For)
+    }
+
+    /// See [`Namespace::keeps_own`]: of a fileset that this node owns. Its route is held.
+    fn keeps_of(
+        &self,
+        partition: &Partition,
+        ino: Ino,
+        name: Option<(Ino, &[u8])>,
+    ) -> Option<Duration> {
+        let (Some(membership), Some(kernel)) = (&self.cluster, self.kernel.get()) else {
+            return None;
+        };
+        if name.is_some_and(|(parent, _)| parent.fileset() != ino.fileset()) {
+            return None;
+        }
         if partition.names_lapse() || !partition.gate().is_open() {
             return None;
         }
@@ -104,12 +140,6 @@ impl Namespace {
             None => Item::Attributes(ino),
         };
         membership.lent.give(item, Moment(now)).then_some(time)
-    }
-
-    /// Whether the kernel may keep a name that leads to `ino`.
-    #[must_use]
-    pub fn may_keep_name(&self, ino: Ino) -> bool {
-        self.cluster.is_none() || !self.names_lapse(ino.fileset())
     }
 
     /// Whether the kernel may keep that there is nothing under a name in `directory`.

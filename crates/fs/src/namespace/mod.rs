@@ -64,7 +64,7 @@ pub use self::handover::HandOver;
 use self::helping::Helping;
 pub(crate) use self::kernel::ANSWER_TIME;
 use self::kernel::Kernel;
-pub use self::kernel::{KernelCache, KernelTimes};
+pub use self::kernel::{KernelCache, KernelTimes, NameKept};
 pub use self::locks::Interruption;
 use self::locks::LockTables;
 use self::recalls::Recalls;

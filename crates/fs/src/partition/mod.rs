@@ -644,10 +644,22 @@ fn recount(writes: &mut WriteSet, ino: Ino, state: &mut State, now: Option<Count
     if before == now {
         return;
     }
-    for (counted, sign) in [(now, 1), (before, -1)] {
-        if let Some(Counted { bytes, stored_bytes, disk: Some(disk) }) = counted {
-            let of = (sign * signed(bytes), sign * signed(stored_bytes));
-            writes.count_on(disk, sign, of);
+    let on_disk = |counted: Option<Counted>| {
+        let Counted { bytes, stored_bytes, disk } = counted?;
+        Some((disk?, (signed(bytes), signed(stored_bytes))))
+    };
+    let (now, before) = (on_disk(now), on_disk(before));
+    match (now, before) {
+        (Some((disk, now)), Some((former, before))) if disk == former => {
+            writes.count_on(disk, 0, (now.0 - before.0, now.1 - before.1));
+        }
+        _ => {
+            if let Some((disk, of)) = now {
+                writes.count_on(disk, 1, of);
+            }
+            if let Some((disk, of)) = before {
+                writes.count_on(disk, -1, (-of.0, -of.1));
+            }
         }
     }
 }

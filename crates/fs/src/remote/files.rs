@@ -24,6 +24,7 @@ use super::owner::{MadeHere, accepted, learn_made, not_kept, senseless};
 use super::request::Room;
 use super::wire::{Answer, NewInode, Reply, Request};
 use crate::attributes::{Attributes, SetId};
+use crate::closes::await_closes;
 use crate::error::{FsError, Result};
 use crate::grants::{Learned, NameChange, OwnChange, Touched};
 use crate::object::{LiveObject, SeenObject};
@@ -34,20 +35,6 @@ use crate::record::ObjectRef;
 
 /// How long an owner that gave no numbers, or has no use for objects made here, is not asked again.
 const NUMBERS_PAUSE: Duration = Duration::from_secs(5);
-
-/// How often a removal looks whether handles were closed, and how long it waits between.
-const CLOSE_LOOKS: u32 = 20;
-const CLOSE_PAUSE: Duration = Duration::from_micros(50);
-
-/// Waits a little for the end of handles, until `has_come`.
-pub(super) fn await_end(has_come: impl Fn() -> bool) {
-    for _ in 0..CLOSE_LOOKS {
-        if has_come() {
-            return;
-        }
-        std::thread::sleep(CLOSE_PAUSE);
-    }
-}
 
 /// Numbers for objects that this node makes itself, and the disks on which they are to lie.
 #[derive(Default)]
@@ -190,7 +177,7 @@ impl RemoteOwner {
     /// Waits a little for handles that are open by a grant. The kernel tells of the end of one after close(2) has returned, and a
     /// program that then removes the file may be quicker: to tell the owner of such a handle takes two calls.
     pub(super) fn await_closes(&self, ino: Ino) {
-        await_end(|| self.open_files.granted(ino).is_none());
+        await_closes(|| self.open_files.granted(ino).is_none());
     }
 
     /// Tells the owner of the handles of a file that are open by its grant.

@@ -13,10 +13,10 @@ use parking_lot::{Condvar, Mutex};
 
 use super::RemoteOwner;
 use super::changes::{ChangeAnswer, LossOf};
-use super::files::await_end;
 use super::owner::{accepted, not_kept};
 use super::wire::{Answer, Request};
 use crate::attributes::{Attributes, SetAttributes};
+use crate::closes::await_closes;
 use crate::error::Result;
 use crate::grants::{Lost, MakeHere, NeverKnown, Report};
 use crate::object::{LiveObject, SeenObject};
@@ -112,7 +112,7 @@ impl RemoteOwner {
         }
         let Some(ino) = self.kept.may_remove_here(parent, name) else { return false };
         // The kernel tells of the end of a handle after close(2) has returned.
-        await_end(|| !self.open_files.is_open(ino));
+        await_closes(|| !self.open_files.is_open(ino));
         self.open_files.unsynced().note(parent);
         let removed = self.kept.remove_here(parent, name, |ino| self.open_files.is_open(ino));
         let Some(removed) = removed else { return false };
@@ -150,7 +150,7 @@ impl RemoteOwner {
         if replaced.is_some() && replace == Replace::Refused {
             return false;
         }
-        await_end(|| !replaced.is_some_and(|ino| self.open_files.is_open(ino)));
+        await_closes(|| !replaced.is_some_and(|ino| self.open_files.is_open(ino)));
         self.open_files.unsynced().note(directory);
         let is_open = |ino| replace == Replace::Refused || self.open_files.is_open(ino);
         let is_renamed = self.kept.rename_here(directory, (old, new), is_open);

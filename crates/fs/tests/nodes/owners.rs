@@ -9,7 +9,7 @@ use forebay_base::{FilesetId, Ino};
 use forebay_disk::Sync;
 use forebay_fs::locks::Kind;
 use forebay_fs::record::{Durability, Placement};
-use forebay_fs::{FsError, HandOver, KernelCache, Namespace, Parts, Replace};
+use forebay_fs::{FsError, HandOver, KernelCache, NameKept, Namespace, Parts, Replace};
 use forebay_store::memory::MemoryStores;
 use forebay_store::{Store, StoreError, Stores};
 use parking_lot::Mutex;
@@ -325,10 +325,11 @@ fn names_are_not_kept_while_a_fileset_is_handed_over_and_requests_are_answered()
     one.set_kernel_cache(Arc::clone(&kernel) as _, Duration::from_millis(300));
     let data = one.fileset("data");
     let known = one.make_file(data, "known");
-    assert!(one.may_keep_name(known) && one.may_keep_absence(data));
+    let may_keep_name = || one.keeps_name((data, b"known"), known) != NameKept::Never;
+    assert!(may_keep_name() && one.may_keep_absence(data));
     std::thread::scope(|scope| {
         let handing = scope.spawn(|| one.hand_over(DATA, HandOver::Abandon));
-        while one.may_keep_name(known) && !handing.is_finished() {
+        while may_keep_name() && !handing.is_finished() {
             std::thread::yield_now();
         }
         assert!(!handing.is_finished(), "it waits until the kernel keeps no name");

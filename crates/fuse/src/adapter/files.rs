@@ -1,10 +1,8 @@
 //! Requests about open files.
 
-use std::time::Duration;
-
 use forebay_base::Ino;
 use forebay_disk::{Allocate, Seek, Sync};
-use forebay_fs::{Access, Attributes, FsError, Opened};
+use forebay_fs::{Access, Attributes, FsError, Opened, await_closes};
 
 use crate::abi::{
     self, CopyFileRangeIn, CopyFileRangeOut, CreateIn, FallocateIn, FsyncIn, LseekIn, LseekOut,
@@ -21,9 +19,6 @@ use crate::top::ino_of;
 /// Most bytes that one COPY_FILE_RANGE copies; the kernel and its callers go on from there. Who asked
 /// cannot be ended before the answer, and where blocks cannot be shared all bytes are copied.
 const COPY_MAX: u64 = 64 << 20;
-/// How often an open that cuts a file looks whether others have closed it, and how long it waits between.
-const RELEASE_LOOKS: u32 = 20;
-const RELEASE_PAUSE: Duration = Duration::from_micros(50);
 
 impl Adapter {
     pub(crate) fn open(
@@ -48,12 +43,7 @@ impl Adapter {
     /// over the ring a request that follows can overtake it: a file that nobody has open any more would be
     /// cut in place, and a program that has just ended would count as running.
     fn await_releases(&self, ino: Ino) {
-        for _ in 0..RELEASE_LOOKS {
-            if !self.fs.is_open(ino) {
-                return;
-            }
-            std::thread::sleep(RELEASE_PAUSE);
-        }
+        await_closes(|| !self.fs.is_open(ino));
     }
 
     pub(crate) fn create(
