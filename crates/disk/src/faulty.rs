@@ -30,6 +30,8 @@ pub enum Fault {
     WriteHalf,
     /// Creating fails with [`DiskError::Full`].
     CreateFull,
+    /// Creating fails with [`DiskError::Io`].
+    CreateIo,
     /// Creating and opening fail with [`DiskError::TooManyFiles`].
     TooManyFiles,
     /// Publishing fails with [`DiskError::Io`].
@@ -53,6 +55,7 @@ impl Fault {
             Fault::TooManyFiles => DiskError::TooManyFiles(format!("injected fault {self:?}")),
             Fault::ReadIo
             | Fault::WriteIo
+            | Fault::CreateIo
             | Fault::PublishIo
             | Fault::OpenIo
             | Fault::RemoveIo
@@ -220,7 +223,7 @@ impl Object for FaultyObject {
 
 impl Disk for FaultyDisk {
     fn create_fresh(&self) -> Result<Arc<dyn Object>> {
-        strike(&self.faults, &[Fault::CreateFull, Fault::TooManyFiles])?;
+        strike(&self.faults, &[Fault::CreateFull, Fault::CreateIo, Fault::TooManyFiles])?;
         Ok(self.wrap(self.inner.create_fresh()?))
     }
 

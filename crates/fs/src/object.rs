@@ -327,33 +327,44 @@ impl Objects {
         self.left_behind.lock().insert(fileset);
     }
 
-    /// Has `make` make an object on one of the disks that `suit`, each in its turn.
+    /// Has `make` make an object on one of the disks that `suit`, each in its turn; those where space is short come last, as a
+    /// file may grow.
     fn make_on(
         &self,
         suits: impl Fn(&FsDisk) -> bool,
         make: impl Fn(&FsDisk) -> Result<Arc<LiveObject>>,
     ) -> Result<Arc<LiveObject>> {
         let mut refusal = None;
-        let count = self.disks.count();
-        // Each disk once, whoever else takes turns meanwhile: else the only one that suits may be missed.
-        let first = self.next_disk.fetch_add(1, Ordering::Relaxed);
-        for step in 0..count {
-            let Some(of) = self.disks.get(first.wrapping_add(step) % count) else { continue };
+        let mut try_on = |of: &FsDisk| {
             // Before the disk is looked at: whoever empties it sees that somebody is about to make an object there.
             let _about_to = of.hold();
             if !of.takes_new() || !suits(of) {
-                continue;
+                return None;
             }
             match make(of) {
-                Ok(live) => return Ok(live),
+                Ok(live) => return Some(live),
                 // Another one may have room.
                 Err(error @ (FsError::Absent(_) | FsError::Away { .. })) => {
                     refusal.get_or_insert(error);
                 }
                 Err(error) => refusal = Some(error),
             }
+            None
+        };
+        let count = self.disks.count();
+        // Each disk once, whoever else takes turns meanwhile: else the only one that suits may be missed.
+        let first = self.next_disk.fetch_add(1, Ordering::Relaxed);
+        let mut short = Vec::new();
+        for step in 0..count {
+            let Some(of) = self.disks.get(first.wrapping_add(step) % count) else { continue };
+            if of.space.is_short() {
+                short.push(of);
+            } else if let Some(live) = try_on(of) {
+                return Ok(live);
+            }
         }
-        Err(refusal.unwrap_or(FsError::NoSpace))
+        let live = short.into_iter().find_map(try_on);
+        live.ok_or_else(|| refusal.unwrap_or(FsError::NoSpace))
     }
 
     /// Opens a published object.

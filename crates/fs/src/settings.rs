@@ -156,7 +156,8 @@ impl Section for Settings {
             default: "\"16 MiB\"",
             allowed: "a size from \"0 B\" to \"16 GiB\"",
             meaning: "Space reserved on each disk, at most an eighth of it, so that new files can be committed \
-                      when it is full. With less than four times as much free, no objects are prepared in advance.",
+                      when it is full. With less than four times as much free, no objects are prepared in advance, \
+                      and new files lie on other disks of the pool.",
             set: |s, v| value::size(v, ByteSize(0), ByteSize::gib(16)).map(|x| s.disk_reserve = x),
         },
         Setting {

@@ -37,6 +37,9 @@ pub(super) struct Pass {
     failures: u64,
 }
 
+/// Size of the largest file that leaves a disk which is nearly full when it is opened for writing: the open waits for its copy.
+const LEAVES_MAX: u64 = 16 << 20;
+
 /// Where the files of a pass come from, and where they go.
 pub(super) struct Course<'a> {
     pub from: DiskId,
@@ -376,6 +379,30 @@ impl Namespace {
             _ => {
                 partition.give_up_copy(&new);
                 Ok(Moved::InUse)
+            }
+        }
+    }
+
+    /// Before a file at rest is opened for writing: one that is not large leaves a disk that is nearly full for another one of its pool, as it
+    /// may grow. On the direct path the kernel would refuse its writer without asking. Holds no lock when called.
+    pub(super) fn leave_full_disk(&self, ino: Ino) {
+        let objects = &self.shared.objects;
+        if self.cluster.is_some() || !objects.is_pressed() {
+            return;
+        }
+        let Ok(Some((partition, route))) = self.local_owner(ino) else { return };
+        let found = partition.place_and_size(ino).filter(|(_, size)| *size <= LEAVES_MAX);
+        drop((partition, route));
+        let Some((at, _)) = found else { return };
+        let Some(pool) = objects.pool_to_leave(at.disk) else { return };
+        let suits = |disk: &FsDisk| disk.pool() == pool && !disk.space.is_short();
+        let snapshots = Snapshots::Stay;
+        let course = Course { from: at.disk, suits: &suits, most: LEAVES_MAX, snapshots };
+        match self.move_file(ino, &course, &|_| Ok(())) {
+            Ok(moved) => tracing::debug!(%ino, ?moved, "a file leaves a disk that is nearly full"),
+            // It is opened where it is.
+            Err(error) => {
+                tracing::debug!(%ino, %error, "a file stays on a disk that is nearly full")
             }
         }
     }

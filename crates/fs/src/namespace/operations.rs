@@ -404,6 +404,9 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::open_file`]; [`FsError::Archived`] if its bytes lie in one.
     pub fn open_file_here(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
+        if access.write && !access.truncate {
+            self.leave_full_disk(ino);
+        }
         let lineage = self.lineage(ino.fileset());
         let open = |owner: &Owner| owner.open_file(ino, access, caller);
         let opened = if access.write || access.truncate {

@@ -71,6 +71,8 @@ pub(crate) struct Pools {
     wanted: AtomicU32,
     /// In which of them the bytes of new files lie.
     places: RwLock<Vec<Place>>,
+    /// A bit for each pool that took no file which a rule placed there, as was logged.
+    refusing: AtomicU32,
 }
 
 impl Default for Pools {
@@ -79,6 +81,7 @@ impl Default for Pools {
             names: RwLock::new(vec![DEFAULT_POOL.to_owned()]),
             wanted: AtomicU32::new(1),
             places: RwLock::default(),
+            refusing: AtomicU32::new(0),
         }
     }
 }
@@ -111,6 +114,21 @@ impl Pools {
     /// In which pools new files of a fileset lie, if rules are about it.
     pub fn places(&self, fileset: &str) -> Option<Places> {
         Places::of(&self.places.read(), fileset, |name| self.named(name).ok())
+    }
+
+    /// A pool took no file that a rule places there. Returns its name if that is new.
+    pub fn refuses(&self, pool: Pool) -> Option<String> {
+        let bit = 1 << pool.place();
+        let is_new = self.refusing.fetch_or(bit, Ordering::Relaxed) & bit == 0;
+        is_new.then(|| self.names.read().get(pool.place()).cloned().unwrap_or_default())
+    }
+
+    /// A pool took a file that a rule places there.
+    pub fn accepts(&self, pool: Pool) {
+        let bit = 1 << pool.place();
+        if self.refusing.load(Ordering::Relaxed) & bit != 0 {
+            self.refusing.fetch_and(!bit, Ordering::Relaxed);
+        }
     }
 
     /// Has objects of a pool made ahead of need. Returns whether that is new.

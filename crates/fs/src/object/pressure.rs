@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_base::DiskId;
 
-use super::{FsDisk, Objects};
+use super::{FsDisk, Objects, Pool};
 use crate::space::Urgency;
 use crate::writeset::Removal;
 
@@ -37,6 +37,21 @@ impl Objects {
         let is_pressed =
             |disk: &FsDisk| disk.space.is_short() || disk.space.urgency() != Urgency::None;
         self.pressed.store(self.disks.all().any(is_pressed), Ordering::Relaxed);
+    }
+
+    /// Whether space is not short on some disk of this node in a pool that takes new files.
+    pub(crate) fn has_room_in(&self, pool: Pool) -> bool {
+        let has_room = |disk: &FsDisk| {
+            let takes_new = disk.is_near && disk.takes_new() && !disk.is_archive();
+            takes_new && disk.pool() == pool && !disk.space.is_short()
+        };
+        self.disks.all().any(has_room)
+    }
+
+    /// The pool of a disk where space is short, if another disk of the pool has room.
+    pub(crate) fn pool_to_leave(&self, disk: DiskId) -> Option<Pool> {
+        let of = self.disk(disk).ok().filter(|of| of.space.is_short() && !of.is_archive())?;
+        Some(of.pool()).filter(|pool| self.has_room_in(*pool))
     }
 
     /// Looks how much is left on each disk, unless that was just done.

@@ -11,7 +11,7 @@ use crate::partition::Partition;
 
 impl Partition {
     /// Takes a fresh object for a file, unless so many are open that some should be closed and cannot be. It lies in `pool`, or, where
-    /// that takes none, in the pool of the fileset.
+    /// that takes none or is nearly full, in the pool of the fileset.
     pub(crate) fn take_object(&self, pool: Pool) -> Result<Arc<LiveObject>> {
         let shared = &self.shared;
         if shared.objects.in_use_count() > shared.settings.open_objects_max
@@ -20,13 +20,27 @@ impl Partition {
             return Err(error);
         }
         let take = |pool| shared.objects.take_fresh(pool, || self.take_object_id());
-        match take(pool) {
-            Err(FsError::NoSpace | FsError::Absent(_) | FsError::Away { .. })
-                if pool != self.pool() =>
-            {
-                take(self.pool())
+        let own = self.pool();
+        if pool == own {
+            return take(own);
+        }
+        let is_full = !shared.objects.has_room_in(pool) && shared.objects.has_room_in(own);
+        match if is_full { Err(FsError::NoSpace) } else { take(pool) } {
+            Err(
+                error @ (FsError::NoSpace
+                | FsError::Absent(_)
+                | FsError::Away { .. }
+                | FsError::Io(_)),
+            ) => {
+                if let Some(pool) = shared.objects.pools.refuses(pool) {
+                    tracing::warn!(fileset = %self.number, pool, %error, "a rule places new files in a pool that takes none: they lie in the pool of their fileset");
+                }
+                take(own)
             }
-            taken => taken,
+            taken => {
+                shared.objects.pools.accepts(pool);
+                taken
+            }
         }
     }
 

@@ -1,10 +1,12 @@
 //! Rules that place new files: where their bytes lie, whatever happens to them later.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use forebay_base::seed::Dice;
 use forebay_base::{FailPoints, Ino};
 use forebay_disk::Sync;
+use forebay_disk::faulty::{Fault, FaultyDisk};
 use forebay_fs::policy::Policy;
 use forebay_fs::record::DEFAULT_POOL;
 use forebay_fs::{Caller, Replace};
@@ -122,6 +124,28 @@ fn where_a_pool_takes_no_files_they_lie_in_that_of_their_fileset() {
         (pool_of(&fs, before), pool_of(&fs, during)),
         ("archive".into(), DEFAULT_POOL.into())
     );
+    pools.close(fs);
+}
+
+#[test]
+fn where_the_disks_of_a_pool_fail_files_lie_in_the_pool_of_their_fileset() {
+    let pools = Pools::of_capacity(1 << 40);
+    let mut parts = pools.parts(&FailPoints::none());
+    let failing = FaultyDisk::new(Arc::clone(&parts.disks[1].1));
+    parts.disks[1].1 = Arc::new(failing.clone());
+    let fs = pools.rig.open_parts(parts);
+    assert_eq!(fs.place_files(&rules(RULES).place), Vec::<String>::new());
+    for fault in [Fault::CreateIo, Fault::CreateFull] {
+        failing.fail(fault);
+        let during = make(&fs, "data", &format!("{fault:?}.log"), 0);
+        fs.write_file(during, 0, b"during");
+        assert_eq!(pool_of(&fs, during), DEFAULT_POOL, "{fault:?}");
+        failing.heal();
+        let after = make(&fs, "data", &format!("after {fault:?}.log"), 0);
+        fs.write_file(after, 0, b"after");
+        assert_eq!(pool_of(&fs, after), "archive", "{fault:?}");
+    }
+    fs.commit().unwrap();
     pools.close(fs);
 }
 
