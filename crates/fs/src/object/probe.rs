@@ -16,18 +16,41 @@ fn write_some(disk: &dyn Disk) -> forebay_disk::Result<()> {
 }
 
 impl Objects {
-    /// Makes everything durable that was published, written and removed on the disks that are there.
+    /// Makes everything durable that was published, written and removed on the disks that are there. They sync at the same time: each
+    /// takes its own, and those of other nodes a round trip.
     ///
     /// # Errors
     /// [`FsError::Io`].
     pub fn sync_disks(&self) -> Result<()> {
-        for FsDisk { id, disk, .. } in self.disks.all().filter(|disk| disk.is_expected()) {
-            match self.observe(*id, disk.sync()) {
-                Err(FsError::Absent(_) | FsError::Away { .. }) | Ok(()) => {}
-                Err(error) => return Err(error),
+        let disks: Vec<&FsDisk> = self.disks.all().filter(|disk| disk.is_expected()).collect();
+        let Some((first, others)) = disks.split_first() else { return Ok(()) };
+        std::thread::scope(|scope| {
+            let begin = |of| {
+                let name = "sync-disk".to_owned();
+                let thread = std::thread::Builder::new().name(name);
+                thread.spawn_scoped(scope, move || self.sync_disk(of)).map_err(|_| of)
+            };
+            let others: Vec<_> = others.iter().copied().map(begin).collect();
+            let mut synced = self.sync_disk(first);
+            for other in others {
+                let other = match other {
+                    Ok(thread) => {
+                        thread.join().unwrap_or_else(|why| std::panic::resume_unwind(why))
+                    }
+                    // There is no thread for it.
+                    Err(of) => self.sync_disk(of),
+                };
+                synced = synced.and(other);
             }
+            synced
+        })
+    }
+
+    fn sync_disk(&self, FsDisk { id, disk, .. }: &FsDisk) -> Result<()> {
+        match self.observe(*id, disk.sync()) {
+            Err(FsError::Absent(_) | FsError::Away { .. }) | Ok(()) => Ok(()),
+            Err(error) => Err(error),
         }
-        Ok(())
     }
 
     /// Writes to a fresh object of a disk of this node, which leaves nothing behind. Whether the disk was found to fail, and
