@@ -259,6 +259,45 @@ fn a_small_file_on_a_disk_that_is_nearly_full_leaves_it_when_it_is_opened_for_wr
 }
 
 #[test]
+fn a_crash_while_a_file_leaves_a_disk_that_is_nearly_full_loses_nothing() {
+    let first = support::seeds(1, "disks a_crash_while_a_file_leaves_a_disk").start;
+    for point in ["move.copied", "disk.publish", "move.synced", "move.turned"] {
+        for machine in [None, Some(first)] {
+            println!("cut at {point}, machine {machine:?}");
+            let pair = Pair::of_capacity(64 << 20);
+            pair.rig.settings_mut(|settings| settings.disk_reserve = ByteSize::mib(8));
+            let fs = pair.open_with_both(DEFAULT_POOL);
+            let data = fs.fileset("data");
+            let mut files = fill(&fs, data, 8);
+            nearly_fill(&fs, "there");
+            let is_there = |ino: &Ino| fs.place_of(*ino).unwrap().location.unwrap() == "there";
+            let there: Vec<Ino> = files.keys().copied().filter(is_there).collect();
+            let ([leaves, removed], number) = ([there[0], there[1]], |ino| {
+                (0..8).find(|number| fs.find(data, &format!("file-{number}")) == Some(ino))
+            });
+            let removed_name = format!("file-{}", number(removed).unwrap());
+            files.remove(&removed);
+            pair.close(fs);
+            let points = FailPoints::cut_at(point, 0);
+            let fs = pair.rig.open_parts(pair.parts(&points));
+            fs.contents(leaves);
+            // The removal looks how much is left.
+            fs.unlink(data, removed_name.as_bytes()).unwrap();
+            assert!(!points.is_cut());
+            drop(fs.open_as(leaves, WRITE, ROOT));
+            assert!(points.is_cut(), "{point} was not reached");
+            pair.crash(fs, machine);
+            let fs = pair.open();
+            assert_holds(&fs, &files);
+            fs.sweep().unwrap();
+            fs.close().unwrap();
+            drop(fs);
+            pair.assert_clean();
+        }
+    }
+}
+
+#[test]
 fn a_pool_of_a_rule_that_is_nearly_full_leaves_new_files_to_the_pool_of_their_fileset() {
     let pair = Pair::of_capacity(64 << 20);
     pair.rig.settings_mut(|settings| settings.disk_reserve = ByteSize::mib(8));
