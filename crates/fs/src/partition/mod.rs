@@ -285,13 +285,6 @@ impl Partition {
         state.file()?.object
     }
 
-    /// Where the object of a file lies that is in memory, and the size of the file.
-    pub(crate) fn place_and_size(&self, ino: Ino) -> Option<(ObjectRef, u64)> {
-        let inode = self.shared.inodes.peek(ino)?;
-        let state = inode.lock();
-        Some((state.file()?.object?, state.size))
-    }
-
     /// What every request passes first.
     pub(crate) fn gate(&self) -> &Gate {
         &self.gate

@@ -18,7 +18,7 @@ use crate::inode::State;
 use crate::key::{self, Key};
 use crate::object::{FsDisk, LiveObject};
 use crate::partition::Partition;
-use crate::record::{CopiesRecord, InodeRecord, decode};
+use crate::record::{CopiesRecord, InodeRecord, ObjectRef, decode};
 use crate::writeset::Removal;
 
 /// Bytes that are copied at a time.
@@ -63,6 +63,13 @@ impl Resting {
 }
 
 impl Partition {
+    /// Where the object of a file lies that is in memory, and the size of the file.
+    pub(crate) fn place_and_size(&self, ino: Ino) -> Option<(ObjectRef, u64)> {
+        let inode = self.shared.inodes.peek(ino)?;
+        let state = inode.lock();
+        Some((state.file()?.object?, state.size))
+    }
+
     /// Begins to move a file away from a disk; what it turns out to be instead if that is not possible.
     ///
     /// # Errors
