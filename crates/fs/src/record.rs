@@ -37,8 +37,8 @@ pub struct Superblock {
     pub uuid: String,
     /// Number of the fileset.
     pub fileset: FilesetId,
-    /// Its name and settings as they were when it was last opened: the root fileset's store has those in force. From
-    /// this copy they are found again if that store is lost.
+    /// Its name and settings as its owner last heard of them: the root fileset's store has those in force. This copy
+    /// counts while that store is out of reach, and if it is lost.
     pub settings: FilesetSettings,
     /// Secret of the name hash.
     pub hash_key: [u8; 16],
@@ -97,6 +97,17 @@ pub struct FilesetSettings {
     pub pool: String,
     /// In how many failure groups each file is to lie: 1 to [`COPIES_MAX`].
     pub copies: u8,
+}
+
+impl FilesetSettings {
+    /// These, with the durability and copies of `other` where they are stronger.
+    pub(crate) fn or_stronger(mut self, other: &FilesetSettings) -> FilesetSettings {
+        if other.durability == Durability::Strict {
+            self.durability = Durability::Strict;
+        }
+        self.copies = self.copies.max(other.copies);
+        self
+    }
 }
 
 /// How far a fileset has come: it is made and removed in two steps, its store and its name.

@@ -288,7 +288,10 @@ impl Namespace {
         if let Some(Owner::Local(partition)) =
             self.shared.owners.find(fileset.id).map(|route| Owner::clone(&route))
         {
-            return partition.set_choices(settings);
+            if let Err(error) = partition.apply_settings(settings) {
+                tracing::warn!(fileset = %fileset.id, %error, "its store does not know the new settings yet");
+            }
+            return;
         }
         let Some(membership) = &self.cluster else { return };
         // Also one that no request of this node has gone to yet.

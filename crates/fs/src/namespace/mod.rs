@@ -440,13 +440,14 @@ impl Namespace {
         }
         // Nobody who looks for a disk is to wait for the store.
         let disks = self.disks.read().clone();
+        let settings = self.settings_at_opening(fileset, &*store)?;
         let partition = Partition::open(Opening {
             number: fileset.id,
             uuid: &self.uuid,
             shared: &self.shared,
             store,
             stores: &self.stores,
-            settings: fileset.settings(),
+            settings,
             counters: Arc::clone(&fileset.counters),
             disks: &disks,
             epoch,

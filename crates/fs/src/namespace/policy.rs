@@ -157,11 +157,7 @@ impl Namespace {
             }
         }
         self.shared.objects.pools.set_places(used);
-        for partition in self.partitions() {
-            if let Some(fileset) = self.catalogue.get(partition.number()) {
-                partition.set_choices(&fileset.settings());
-            }
-        }
+        self.act_on_settings();
         faults
     }
 

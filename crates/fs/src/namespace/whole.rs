@@ -1,11 +1,16 @@
 //! What the root's owner knows of the whole: which filesets and disks there are. Other members read it there.
 
+use std::sync::atomic::Ordering;
+
 use forebay_base::{FilesetId, Ino};
+use forebay_store::Store;
 
 use super::Namespace;
+use super::catalogue::{Catalogue, Fileset};
 use crate::error::{FsError, Result};
 use crate::owner::Owner;
 use crate::record::FilesetSettings;
+use crate::recovery::read_superblock;
 use crate::remote::{Answer, RemoteOwner, Request, Whole};
 
 impl Namespace {
@@ -49,12 +54,47 @@ impl Namespace {
     }
 
     /// The settings of a fileset of this node have changed.
-    pub(crate) fn apply_settings(&self, fileset: FilesetId, settings: &FilesetSettings) {
+    pub(crate) fn apply_settings(
+        &self,
+        fileset: FilesetId,
+        settings: &FilesetSettings,
+    ) -> Result<()> {
+        // What the root's owner told before this must not take its place.
+        let _one_at_a_time = self.refreshing.lock();
         if let Some(known) = self.catalogue.get(fileset) {
             known.set_settings(settings.clone());
         }
-        if let Some(Owner::Local(partition)) = self.shared.owners.find(fileset).as_deref() {
-            partition.set_choices(settings);
+        match self.shared.owners.find(fileset).as_deref() {
+            Some(Owner::Local(partition)) => partition.apply_settings(settings),
+            Some(Owner::Native(_) | Owner::Remote(_)) | None => Ok(()),
+        }
+    }
+
+    /// The settings with which a fileset is opened from its store. Those that this node knows may have been changed since it
+    /// heard of them.
+    pub(super) fn settings_at_opening(
+        &self,
+        fileset: &Fileset,
+        store: &dyn Store,
+    ) -> Result<FilesetSettings> {
+        let Some(membership) = &self.cluster else { return Ok(fileset.settings()) };
+        let known = fileset.settings();
+        if fileset.id == FilesetId::ROOT {
+            let (catalogue, _) = Catalogue::read(store)?;
+            fileset.set_settings(catalogue.get(fileset.id).map_or(known, |root| root.settings()));
+        } else if !membership.knows_disks.load(Ordering::Acquire) {
+            // The root's owner does not answer. No fsync may promise less than it did.
+            fileset.set_settings(read_superblock(store)?.settings.or_stronger(&known));
+        }
+        Ok(fileset.settings())
+    }
+
+    /// Has the filesets of this node act on the settings that it knows.
+    pub(super) fn act_on_settings(&self) {
+        for partition in self.partitions() {
+            if let Some(fileset) = self.catalogue.get(partition.number()) {
+                partition.set_choices(&fileset.settings());
+            }
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::error::{FsError, Result};
 use crate::key::{self, Term};
 use crate::object::LiveObject;
 use crate::partition::Partition;
-use crate::record::{DiskRecord, MountState, Superblock, encode};
+use crate::record::{DiskRecord, FilesetSettings, MountState, Superblock, encode};
 use crate::stats::Operation;
 use crate::writeset::Changes;
 
@@ -359,6 +359,16 @@ impl Partition {
     /// The superblock as it is now.
     pub(crate) fn superblock_now(&self) -> Superblock {
         self.superblock.lock().clone()
+    }
+
+    /// Has the superblock say which name and settings the fileset has.
+    pub(crate) fn store_settings(&self, settings: &FilesetSettings) -> Result<()> {
+        let _turn = self.turn.turn.lock();
+        let mut superblock = self.superblock_now();
+        settings.clone_into(&mut superblock.settings);
+        self.store_batch([(key::SUPERBLOCK.to_vec(), Some(encode(&superblock)))].into())?;
+        self.superblock.lock().settings = superblock.settings;
+        Ok(())
     }
 
     /// Changes what the superblock says of the disks, in the root fileset, together with `changes`. One change at a time;

@@ -296,6 +296,15 @@ impl Partition {
         self.copies.want(settings.copies);
     }
 
+    /// As [`Partition::set_choices`], and the store knows them afterwards: its next owner may not reach that of the root.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub(crate) fn apply_settings(&self, settings: &FilesetSettings) -> Result<()> {
+        self.set_choices(settings);
+        self.store_settings(settings)
+    }
+
     /// What a fileset of the same file system is made with.
     pub(crate) fn identity(&self) -> Identity {
         let superblock = self.superblock.lock();

@@ -684,8 +684,7 @@ impl Work<'_> {
                 Ok(Answer::Retired { first_ino, first_object })
             }
             Request::Apply { fileset, settings } => {
-                self.fs.apply_settings(fileset, &settings);
-                Ok(Answer::Done)
+                self.fs.apply_settings(fileset, &settings).map(|()| Answer::Done)
             }
             Request::Native => {
                 self.stale.extend(self.fs.hear_of_native()?);

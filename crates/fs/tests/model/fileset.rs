@@ -57,7 +57,7 @@ impl World<'_> {
         self.handles = kept;
         for handle in lost {
             // The kernel reports it all the same, and whether that is refused does not matter.
-            let _ = self.fs().close_file(handle.ino, handle.access);
+            let _ = handle.try_close();
         }
         let known: Vec<_> = self.refs.keys().copied().filter(|ino| ino.fileset() == id).collect();
         known.into_iter().for_each(|ino| self.forget_all(ino));

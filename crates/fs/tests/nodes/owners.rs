@@ -378,6 +378,33 @@ fn a_fenced_owner_answers_nothing_old_and_its_kernel_forgets() {
 }
 
 #[test]
+fn a_new_owner_keeps_the_promises_of_settings_that_it_has_not_heard_of() {
+    let site = Site::new();
+    site.nodes.give(DATA, TWO, 5);
+    let (one, two) = (site.join(ONE), site.join(TWO));
+    let mut parts = site.parts(THREE, true);
+    parts.settings.owner_wait = Duration::ZERO;
+    let set = |durability| {
+        ["/", "data"].map(|name| one.set_fileset(name, Some(durability), None).unwrap())
+    };
+    set(Durability::Scratch);
+    let three = site.nodes.join(THREE, parts);
+    set(Durability::Strict);
+    [ONE, TWO].into_iter().for_each(|node| site.nodes.kill(node));
+    // The root's owner does not answer, and its own store has what the fileset was set to.
+    for (fileset, epoch) in [(DATA, 7), (FilesetId::ROOT, 8)] {
+        site.nodes.give(fileset, THREE, epoch);
+        three.owner_changed(fileset).unwrap();
+        let top = if fileset == DATA { Ino::top_of(DATA) } else { Ino::ROOT };
+        let made = three.create(top, b"file", file(0o644), ROOT).unwrap();
+        assert_ne!(three.commit_health_of(fileset).unwrap().pending, 0);
+        three.sync_file(made.ino, Sync::All).unwrap();
+        assert_eq!(three.commit_health_of(fileset).unwrap().pending, 0, "{fileset} is strict");
+    }
+    drop((one, two));
+}
+
+#[test]
 fn requests_wait_while_nobody_owns_a_fileset() {
     let site = Site::new();
     let (one, two) = (site.join(ONE), site.join(TWO));

@@ -281,8 +281,12 @@ impl Handle {
         self.home.and_then(|_| self.fs.let_go_of(self.ino))
     }
 
-    pub fn close(mut self) {
+    pub fn close(self) {
+        self.try_close().unwrap();
+    }
+
+    pub fn try_close(mut self) -> Result<()> {
         let left = self.let_go_of_object();
-        self.fs.close_left(self.ino, self.access, left).unwrap();
+        self.fs.close_left(self.ino, self.access, left)
     }
 }
