@@ -39,7 +39,7 @@ pub enum Fix {
     },
     /// A file of /sys without a rule of udev: written at boot by systemd-tmpfiles(8).
     Knob {
-        /// The file.
+        /// The file, or several by a pattern with `*`.
         path: String,
         /// What to write.
         value: String,
@@ -77,6 +77,10 @@ impl Fix {
     pub fn line(&self) -> String {
         match self {
             Fix::Sysctl { key, value } => format!("sysctl -w {key}='{value}'"),
+            // One redirection cannot write several files.
+            Fix::Knob { path, value } if path.contains('*') => {
+                format!("echo {value} | tee {path}")
+            }
             Fix::Knob { path, value } => format!("echo {value} > {path}"),
             Fix::Device { device, attribute, value } => {
                 format!("echo {value} > /sys/block/{device}/{attribute}")

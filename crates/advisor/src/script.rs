@@ -29,8 +29,9 @@ pub fn write(findings: &[Finding]) -> String {
         )),
         _ => None,
     });
-    if !sysctls.is_empty() {
-        kernel_settings(&mut script, &sysctls);
+    let of_tuned = of_tuned(findings);
+    if !sysctls.is_empty() || !of_tuned.is_empty() {
+        kernel_settings(&mut script, &sysctls, &of_tuned);
     }
     if !knobs.is_empty() {
         file(&mut script, "/etc/tmpfiles.d/90-forebay.conf", &knobs);
@@ -67,16 +68,32 @@ pub fn write(findings: &[Finding]) -> String {
     script
 }
 
+/// Files of /sys that tuned's profiles set too, with its own names for them: it would set them back at the next boot.
+const OF_TUNED: [(&str, &str); 2] = [
+    ("/sys/kernel/mm/transparent_hugepage/enabled", "[vm]\ntransparent_hugepages"),
+    ("/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor", "[cpu]\ngovernor"),
+];
+
+/// The same settings as sections of a profile of tuned.
+fn of_tuned(findings: &[Finding]) -> Vec<String> {
+    lines(findings, |fix| {
+        let Fix::Knob { path, value } = fix else { return None };
+        let (_, name) = OF_TUNED.iter().find(|(of, _)| of == path)?;
+        Some(format!("\n{name}={value}"))
+    })
+}
+
 /// Kernel settings: a profile of tuned if it runs, else a file of sysctl.
-fn kernel_settings(script: &mut String, settings: &[String]) {
+fn kernel_settings(script: &mut String, settings: &[String], of_tuned: &[String]) {
     let text = settings.join("\n");
+    let more = of_tuned.join("\n");
     let _ = write!(
         script,
         "\nif command -v tuned-adm >/dev/null && profile=$(tuned-adm active | sed -n 's/^Current active profile: //p') &&\n\
          \u{20}  [ -n \"$profile\" ] && [ \"$profile\" != forebay ]; then\n\
          mkdir -p /etc/tuned/forebay\n\
          printf '[main]\\nsummary=Analytics with Forebay\\ninclude=%s\\n\\n[sysctl]\\n' \"$profile\" > /etc/tuned/forebay/tuned.conf\n\
-         cat >> /etc/tuned/forebay/tuned.conf <<'END'\n{text}\nEND\ntuned-adm profile forebay\nelse\n\
+         cat >> /etc/tuned/forebay/tuned.conf <<'END'\n{text}\n{more}\nEND\ntuned-adm profile forebay\nelse\n\
          cat > /etc/sysctl.d/90-forebay.conf <<'END'\n{text}\nEND\nsysctl -p /etc/sysctl.d/90-forebay.conf\nfi\n"
     );
 }
@@ -117,6 +134,14 @@ mod tests {
             why: "w",
             fix,
         }
+    }
+
+    #[test]
+    fn what_tuned_sets_itself_is_in_its_profile() {
+        let pages = "/sys/kernel/mm/transparent_hugepage/enabled";
+        let script = write(&[finding(Fix::Knob { path: pages.into(), value: "madvise".into() })]);
+        assert!(script.contains("\n[vm]\ntransparent_hugepages=madvise\n"), "{script}");
+        assert!(script.contains(&format!("w {pages} - - - - madvise")), "{script}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the published studies tuned on their hosts and file systems, and what has become of it.
 //!
-//! The numbers in brackets name the studies: 1 is a 40/80-session grid on GPFS, 3 mixed analytics on Spectrum Scale ESS, 4 hybrid
-//! flash (requirement D5).
+//! The numbers in brackets name the studies: 1 is a 40/80-session grid on GPFS, 2 a calibration workload on Lustre, 3 mixed analytics on
+//! Spectrum Scale ESS, 4 hybrid flash (requirements B13 to B16, D5 and D6).
 
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ pub struct Setting {
     pub check: Option<&'static str>,
 }
 
-/// Settings of hosts.
+/// Settings of hosts, then of file systems.
 pub const SETTINGS: &[Setting] = &[
     Setting {
         then: "transparent huge pages: never",
@@ -99,9 +99,57 @@ pub const SETTINGS: &[Setting] = &[
         check: Some("network/rings"),
     },
     Setting {
-        then: "page pool of 4 to 8 GiB, 32 to 128 GiB of 256 GiB in [3]",
+        then: "a tuned profile that holds the above",
+        today: "tuned, systemd-tmpfiles, udev",
+        still_true: "yes: `forebay doctor --fix-script` writes a profile on top of the active one, or sysctl.d where tuned does not run",
+        check: None,
+    },
+    Setting {
+        then: "GPFS: page pool of 4 to 8 GiB, 32 to 128 GiB of 256 GiB in [3]",
         today: "the page cache of Linux",
         still_true: "no: Forebay's files are in the kernel's page cache, which takes all free memory",
+        check: None,
+    },
+    Setting {
+        then: "GPFS: seqDiscardThreshold raised, so that files stay in the page pool after they were read",
+        today: "the page cache of Linux",
+        still_true: "no: the kernel drops what was not read again for longest; there is no such threshold",
+        check: None,
+    },
+    Setting {
+        then: "GPFS: prefetch share and depth",
+        today: "queue/read_ahead_kb of the disks, read_ahead of the mount",
+        still_true: "the depth, where storage is slow to begin; the share of memory belongs to the kernel",
+        check: Some("disks/read-ahead"),
+    },
+    Setting {
+        then: "GPFS: throughput setting (maxMBpS) of twice the need",
+        today: "none",
+        still_true: "no: read-ahead follows what programs read; `forebay plan` states the need",
+        check: None,
+    },
+    Setting {
+        then: "GPFS: block of 256 or 512 KiB on flash, 1 MiB on disk; 1 to 16 MiB tried, 8 MiB best in [3]",
+        today: "stripe unit (forebay disk stripe --unit); mkfs.xfs su and sw on an array",
+        still_true: "yes, where one file shall be as fast as several disks; sweep it with `forebay bench`",
+        check: Some("places/xfs-geometry"),
+    },
+    Setting {
+        then: "GPFS: metadata on the fastest disks",
+        today: "ROOT of the file system, which holds the names",
+        still_true: "yes: put ROOT on flash; names are served from memory and committed in batches",
+        check: Some("disks/spinning"),
+    },
+    Setting {
+        then: "Lustre: three mounts for each client [2], as one sent one metadata change at a time",
+        today: "max_mod_rpcs_in_flight (Lustre 2.8); none here",
+        still_true: "no: one mount of Forebay serves each core's requests on that core",
+        check: Some("fuse/io-uring"),
+    },
+    Setting {
+        then: "Lustre: metadata on several servers, small files with their metadata (wanted in [2])",
+        today: "DNE and Data-on-MDT; filesets with owners of their own",
+        still_true: "yes: a fileset for each group of users spreads names over nodes; small files are kept with their attributes",
         check: None,
     },
 ];

@@ -1,10 +1,10 @@
 //! What the web server is told of the file system and of this machine.
 
 mod background;
+mod unmounted;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -23,12 +23,14 @@ use forebay_node::NodeHome;
 use forebay_node::authority::expiry_of;
 use forebay_node::members::visit::{self, FilesetProblem, NodeStatus, Wait};
 use forebay_web::watched::{
-    Cause, ClusterHealth, Disk, Files, Fileset, Finding, Holding, Node, Space, Waiting, Watched,
+    Cause, ClusterHealth, Disk, Files, Fileset, Finding, Holding, Node, Sight, Space, Waiting,
+    Watched,
 };
 use jiff::Zoned;
 use parking_lot::Mutex;
 
 use self::background::Background;
+use self::unmounted::Remembered;
 use crate::attribution::{self, Activity, By, Users};
 use crate::commands::cluster::{tools, view};
 use crate::commands::{self, waiters};
@@ -48,8 +50,7 @@ pub struct System {
     /// The node that this machine is, of the cluster of the file system or of the grid.
     node: Option<NodeHome>,
     users: Mutex<Users>,
-    /// Whether the file system was seen mounted.
-    was_mounted: AtomicBool,
+    remembered: Remembered,
     /// What was found last, and when.
     found: Mutex<Option<(Instant, Vec<Finding>)>>,
     space: Background<Space>,
@@ -81,7 +82,7 @@ impl System {
             home: home.map(|home| home.root().to_owned()),
             node: node.or_else(|| cluster_of(root)?.node_home().ok()),
             users: Mutex::default(),
-            was_mounted: AtomicBool::new(false),
+            remembered: Remembered::default(),
             found: Mutex::default(),
             space: Background::new("space", SPACE_AGE),
             cluster: Background::new("cluster", CLUSTER_AGE),
@@ -324,22 +325,20 @@ fn fileset(fileset: FilesetStatus) -> Fileset {
 }
 
 impl Watched for System {
-    fn files(&self) -> Result<Option<Files>, String> {
-        let Some(home) = self.home.as_ref() else { return Ok(None) };
+    fn files(&self) -> Result<Sight, String> {
+        let Some(home) = self.home.as_ref() else {
+            return Ok(Sight::Nothing("the server knows of no file system".to_owned()));
+        };
         let place = home.display();
         if !mounts::all().iter().any(|mounted| mounted.home == *home) {
-            // Somebody who unmounts it for good restarts the server, or mutes the alert meanwhile.
-            return match self.was_mounted.load(Ordering::Relaxed) {
-                true => Err(format!("{place} is not mounted any more: forebay mount")),
-                false => Ok(None),
-            };
+            return self.remembered.see_unmounted(home, self.node.as_ref());
         }
-        self.was_mounted.store(true, Ordering::Relaxed);
+        self.remembered.see_mounted();
         let fault = |error| {
             let why = crate::output::chain(&error);
             format!("{place} is mounted, and its daemon does not answer: {why}")
         };
-        self.look(home).map(Some).map_err(fault)
+        self.look(home).map(|files| Sight::Mounted(Box::new(files))).map_err(fault)
     }
 
     fn space(&self) -> Option<Space> {

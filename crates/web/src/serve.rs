@@ -14,7 +14,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::alerts::Alerts;
-use crate::alerts::rules::unknown;
+use crate::alerts::book::Seen;
+use crate::alerts::rules::{end_of, unknown};
 use crate::api;
 use crate::app::{App, folder, socket};
 use crate::door;
@@ -161,7 +162,9 @@ fn collect(site: &Site, (end, told): &(Mutex<bool>, Condvar)) {
         parking_lot::MutexGuard::unlocked(&mut ended, || {
             let look = collector.look(&site.app);
             let found = site.app.settings.alerts.judge(&look);
-            site.app.alerts.take(look.at, found, &unknown(&look));
+            let end_of = |code: &str| end_of(&look, code);
+            let seen = Seen { found, unknown: &unknown(&look), end_of: &end_of };
+            site.app.alerts.take(look.at, seen);
             *site.look.lock() = look;
         });
         // A look that took long, or a machine that slept, is not made up for.

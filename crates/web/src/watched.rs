@@ -6,12 +6,11 @@ use forebay_grid::vocabulary::Moment;
 
 /// The file system and the machine.
 pub trait Watched: Send + Sync {
-    /// How the file system is doing; none if there is none, or it is not mounted. An error says why a file system that is, or was, mounted
-    /// cannot be asked.
+    /// How the file system is doing. An error says why a file system that is mounted, or was and did not end in order, cannot be asked.
     ///
     /// # Errors
     /// In words.
-    fn files(&self) -> Result<Option<Files>, String>;
+    fn files(&self) -> Result<Sight, String>;
 
     /// What the files hold, by fileset, user and age, as it was counted last. Counting takes long: it begins in the background when this is
     /// called and the latest count is old, and until it has ended for the first time there is none.
@@ -23,6 +22,15 @@ pub trait Watched: Send + Sync {
 
     /// What the advisor finds on this machine. It may take a second.
     fn findings(&self) -> Vec<Finding>;
+}
+
+/// What is seen of the file system.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Sight {
+    /// It is mounted.
+    Mounted(Box<Files>),
+    /// There is nothing to watch, and nothing is wrong with that: why, in words. It was unmounted in order, or there is none.
+    Nothing(String),
 }
 
 /// How a file system is doing.

@@ -1,6 +1,7 @@
 //! FUSE in this kernel.
 
 use super::Check;
+use super::kernel::PASSTHROUGH;
 use crate::finding::{Fix, Verdict};
 use crate::host::Host;
 
@@ -13,6 +14,13 @@ pub(super) const CHECKS: &[Check] = &[
         title: "/dev/fuse",
         why: "Without it nothing can be mounted: every Forebay mount is a FUSE mount.",
         look: device,
+    },
+    Check {
+        code: "fuse/passthrough",
+        title: "FUSE passthrough",
+        why: "With it the kernel reads and writes the files on the disk below itself: the direct path. Without it every byte goes through the \
+              daemon, which takes a core for each few GB/s.",
+        look: passthrough,
     },
     Check {
         code: "fuse/io-uring",
@@ -46,6 +54,36 @@ fn device(host: &Host) -> Vec<Verdict> {
                 command: "modprobe fuse   # in a container: give it the device /dev/fuse"
                     .to_owned(),
             },
+        )
+    }]
+}
+
+/// Linux 6.9 and later have it, if it was built in.
+fn passthrough(host: &Host) -> Vec<Verdict> {
+    const OPTION: &str = "CONFIG_FUSE_PASSTHROUGH";
+    let (Some(release), Some(kernel)) = (host.text("proc/sys/kernel/osrelease"), host.kernel())
+    else {
+        return vec![Verdict::Unknown("/proc/sys/kernel/osrelease cannot be read".to_owned())];
+    };
+    if kernel < PASSTHROUGH {
+        return vec![Verdict::warning(
+            format!("Linux {}.{} does not have it", kernel.0, kernel.1),
+            Fix::ByHand { advice: "install a kernel of version 6.9 or later".to_owned() },
+        )];
+    }
+    let places = [format!("boot/config-{release}"), format!("lib/modules/{release}/config")];
+    let Some((place, text)) = places.iter().find_map(|place| Some((place, host.text(place)?)))
+    else {
+        return vec![Verdict::Unknown(format!(
+            "there is no /boot/config-{release}; `forebay status` says whether a mount has the direct path"
+        ))];
+    };
+    vec![if text.lines().any(|line| line.trim() == format!("{OPTION}=y")) {
+        Verdict::Fine(format!("{OPTION}=y in /{place}"))
+    } else {
+        Verdict::warning(
+            format!("{OPTION} is not set in /{place}"),
+            Fix::ByHand { advice: format!("install a kernel that was built with {OPTION}=y") },
         )
     }]
 }

@@ -7,7 +7,7 @@ use crate::host::Host;
 /// The oldest kernel with everything that Forebay can use: FUSE over io_uring.
 const NEWEST_NEEDED: (u32, u32) = (6, 14);
 /// The oldest kernel with FUSE passthrough.
-const PASSTHROUGH: (u32, u32) = (6, 9);
+pub(super) const PASSTHROUGH: (u32, u32) = (6, 9);
 /// The oldest kernel that is supported at all.
 const OLDEST: (u32, u32) = (5, 10);
 
@@ -37,7 +37,7 @@ pub(super) const CHECKS: &[Check] = &[
         code: "kernel/scheduler-slice",
         title: "Scheduler slice",
         why: "The studies [1, 3, 4] set the minimal granularity to 10 ms so that computing steps are not interrupted often. Since Linux 6.6 \
-              the setting is base_slice_ns in debugfs. A larger slice also delays daemons that answer requests, so it \
+              the setting is base_slice_ns in debugfs, before that min_granularity_ns. A larger slice also delays daemons that answer requests, so it \
               is reported and not changed.",
         look: slice,
     },
@@ -93,13 +93,19 @@ fn pressure(host: &Host) -> Vec<Verdict> {
 }
 
 fn slice(host: &Host) -> Vec<Verdict> {
-    match host.number("sys/kernel/debug/sched/base_slice_ns") {
+    // The latter until Linux 6.5, and below /proc until 5.12.
+    let names = [
+        "sys/kernel/debug/sched/base_slice_ns",
+        "sys/kernel/debug/sched/min_granularity_ns",
+        "proc/sys/kernel/sched_min_granularity_ns",
+    ];
+    match names.iter().find_map(|name| Some((name, host.number(name)?))) {
         None => unknown(
-            "/sys/kernel/debug/sched/base_slice_ns cannot be read (root, debugfs, Linux 6.6 or later)",
+            "/sys/kernel/debug/sched/base_slice_ns cannot be read (it needs root and a mounted debugfs)",
         ),
-        Some(nanoseconds) => {
+        Some((name, nanoseconds)) => {
             vec![Verdict::Fine(format!(
-                "base_slice_ns = {nanoseconds}; the studies' 10 ms are 10000000"
+                "/{name} is {nanoseconds}; the studies' 10 ms are 10000000"
             ))]
         }
     }

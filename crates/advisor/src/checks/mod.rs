@@ -10,6 +10,8 @@ mod memory;
 mod network;
 mod places;
 mod processors;
+#[cfg(test)]
+mod tests;
 
 use serde::Serialize;
 
@@ -116,37 +118,4 @@ pub(crate) fn examine_with<T>(checks: &[&'static Check<T>], subject: &T) -> Exam
     }
     examined.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     examined
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn every_check_has_a_code_of_its_own_and_says_why() {
-        let checks = known();
-        let codes: BTreeSet<_> = checks.iter().map(|check| check.code).collect();
-        assert_eq!(codes.len(), checks.len());
-        for check in checks {
-            assert!(
-                check
-                    .code
-                    .split_once('/')
-                    .is_some_and(|(area, name)| !area.is_empty() && !name.is_empty())
-            );
-            assert!(check.why.len() > 40 && !check.title.is_empty(), "{}", check.code);
-        }
-    }
-
-    #[test]
-    fn an_empty_host_is_unknown_and_panics_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let examined = examine(&Host::below(folder.path()));
-        assert!(
-            examined.findings.iter().all(|finding| finding.code == "fuse/device"),
-            "{examined:?}"
-        );
-    }
 }

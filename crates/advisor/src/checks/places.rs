@@ -79,6 +79,28 @@ pub(super) const CHECKS: &[Check] = &[
         look: xfs_geometry,
     },
     Check {
+        code: "places/project-quotas",
+        title: "Project quotas",
+        why: "Native filesets and the work areas of jobs lie on the disk's own file system. The grid measures areas every few seconds, so a job \
+              may exceed its limit for a while, and native filesets have no limits of their own: only project quotas of the disk hold at once \
+              (xfs_quota(8), quota of ext4).",
+        look: project_quotas,
+    },
+    Check {
+        code: "places/synchronous",
+        title: "Synchronous mount",
+        why: "With sync each write waits for the disk, with dirsync each creation and removal of a file: temporary files then never stay in \
+              the page cache.",
+        look: synchronous,
+    },
+    Check {
+        code: "places/delayed-allocation",
+        title: "Delayed allocation of ext4",
+        why: "With nodelalloc each small append allocates its block at once. Files that grow side by side, as those of many sessions do, are \
+              torn into small pieces, and files that are soon removed cost allocations.",
+        look: delayed_allocation,
+    },
+    Check {
         code: "places/write-barriers",
         title: "Write barriers",
         why: "Without them a power cut loses what fsync promised, unless every cache below has a battery.",
@@ -327,6 +349,63 @@ fn xfs_geometry(host: &Host) -> Vec<Verdict> {
     })
 }
 
+fn project_quotas(host: &Host) -> Vec<Verdict> {
+    each(host, |place| {
+        let at = place.mount.mountpoint.display();
+        let advice = match place.mount.file_system.as_str() {
+            "xfs" => format!(
+                "if native filesets or work areas in {at} need exact limits, mount it with prjquota (in /etc/fstab: it takes effect when {at} is \
+                 mounted, not with a remount)"
+            ),
+            "ext4" => format!(
+                "if native filesets or work areas in {at} need exact limits, run `tune2fs -O project -Q prjquota DEVICE` while it is unmounted, \
+                 and mount it with prjquota"
+            ),
+            _ => return None,
+        };
+        Some(if has(place, "prjquota") || has(place, "pquota") {
+            Verdict::Fine(format!("{at} is mounted with project quotas"))
+        } else {
+            Verdict::advice(
+                format!("{at} is mounted without project quotas"),
+                Fix::ByHand { advice },
+            )
+        })
+    })
+}
+
+fn synchronous(host: &Host) -> Vec<Verdict> {
+    each(host, |place| {
+        let option = ["sync", "dirsync"].into_iter().find(|option| has(place, option))?;
+        let at = place.mount.mountpoint.display();
+        Some(Verdict::warning(
+            format!("{at} is mounted with {option}"),
+            Fix::ByHand {
+                advice: format!(
+                    "remove {option} from the mount options of {at} and mount it again"
+                ),
+            },
+        ))
+    })
+}
+
+fn delayed_allocation(host: &Host) -> Vec<Verdict> {
+    each(host, |place| {
+        if place.mount.file_system != "ext4" || !has(place, "nodelalloc") {
+            return None;
+        }
+        let at = place.mount.mountpoint.display();
+        Some(Verdict::warning(
+            format!("{at} is mounted with nodelalloc"),
+            Fix::ByHand {
+                advice: format!(
+                    "remove nodelalloc from the mount options of {at} and mount it again"
+                ),
+            },
+        ))
+    })
+}
+
 fn barriers(host: &Host) -> Vec<Verdict> {
     each(host, |place| {
         (has(place, "nobarrier") || has(place, "barrier=0")).then(|| {
@@ -425,6 +504,22 @@ mod tests {
         let old = Xfs { has_reflinks: false, ..made };
         assert_eq!(severity(&found(old, 20)), Some(Severity::Warning));
         assert!(xfs_geometry(&on("xfs", "rw")).is_empty(), "what cannot be seen is not guessed");
+    }
+
+    #[test]
+    fn quotas_and_options_that_make_writers_wait_are_seen() {
+        assert_eq!(severity(&project_quotas(&on("xfs", "rw,noquota"))), Some(Severity::Advice));
+        let on_ext4 = format!("{:?}", project_quotas(&on("ext4", "rw")));
+        assert!(on_ext4.contains("tune2fs -O project -Q prjquota"), "{on_ext4}");
+        assert!(matches!(project_quotas(&on("xfs", "rw,prjquota"))[..], [Verdict::Fine(_)]));
+        assert!(project_quotas(&on("tmpfs", "rw")).is_empty());
+        assert_eq!(severity(&synchronous(&on("xfs", "rw,sync"))), Some(Severity::Warning));
+        assert_eq!(severity(&synchronous(&on("ext4", "rw,dirsync"))), Some(Severity::Warning));
+        assert!(synchronous(&on("ext4", "rw,async,lazytime")).is_empty());
+        let apart = on("ext4", "rw,nodelalloc");
+        assert_eq!(severity(&delayed_allocation(&apart)), Some(Severity::Warning));
+        assert!(delayed_allocation(&on("xfs", "rw,nodelalloc")).is_empty());
+        assert!(delayed_allocation(&on("ext4", "rw,delalloc")).is_empty());
     }
 
     #[test]

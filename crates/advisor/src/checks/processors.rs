@@ -15,6 +15,13 @@ pub(super) const CHECKS: &[Check] = &[
         look: governor,
     },
     Check {
+        code: "processors/energy-preference",
+        title: "Preference between energy and speed",
+        why: "Drivers that choose frequencies themselves (intel_pstate, amd-pstate) go by this hint and not by the governor alone: with \
+              `power` cores stay slow in the short bursts between two reads.",
+        look: energy_preference,
+    },
+    Check {
         code: "processors/idle-states",
         title: "Deep idle states",
         why: "A program that waits for storage lets its core sleep; waking it from a deep state takes longer than a flash read. \
@@ -61,8 +68,32 @@ fn governor(host: &Host) -> Vec<Verdict> {
                 other.map_or("", String::as_str),
                 governors.len()
             ),
-            Fix::Command { command: "cpupower frequency-set -g performance".to_owned() },
+            Fix::Knob {
+                path: format!("/{folder}/cpu*/cpufreq/scaling_governor"),
+                value: "performance".to_owned(),
+            },
         )
+    }]
+}
+
+fn energy_preference(host: &Host) -> Vec<Verdict> {
+    let folder = "sys/devices/system/cpu";
+    let name = "cpufreq/energy_performance_preference";
+    let preferences: Vec<String> = host
+        .list(folder)
+        .iter()
+        .filter_map(|cpu| host.text(&format!("{folder}/{cpu}/{name}")))
+        .collect();
+    // The driver does not take hints.
+    let Some(first) = preferences.first() else { return Vec::new() };
+    let saves = |it: &&String| matches!(it.as_str(), "power" | "balance_power");
+    let saving = preferences.iter().filter(saves).count();
+    vec![match preferences.iter().find(saves) {
+        None => Verdict::Fine(format!("{first} on {} processors", preferences.len())),
+        Some(other) => Verdict::warning(
+            format!("{other} on {saving} of {} processors", preferences.len()),
+            Fix::Knob { path: format!("/{folder}/cpu*/{name}"), value: "performance".to_owned() },
+        ),
     }]
 }
 

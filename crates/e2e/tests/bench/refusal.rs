@@ -134,7 +134,7 @@ fn bad_options_are_told_with_what_is_allowed() {
     refused("probe", &["--set", "block=many"], &["--set block=many: ", "not a size"]);
     refused("mixed", &["--set", "page=7KiB"], &["--set page=7KiB: ", "a multiple of 4 KiB"]);
     refused("probe", &["--sessions", "40"], &["--sessions", "probe", "--concurrent"]);
-    refused("probe", &["--concurrent", "0"], &["--concurrent", "0"]);
+    refused("probe", &["--concurrent", "0"], &["--concurrent", "0", "1 to 10000, or cores"]);
     refused("probe", &["--nodes", "0"], &["--nodes", "0"]);
     refused("probe", &["--rounds", "0"], &["--rounds", "0"]);
     refused("probe", &["--page-size", "3"], &["--page-size", "4 KiB", "16 MiB"]);

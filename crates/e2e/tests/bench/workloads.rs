@@ -59,6 +59,17 @@ fn the_list_names_every_workload() {
 }
 
 #[test]
+fn as_many_jobs_run_at_once_as_there_are_cores_if_asked() {
+    let bench = Bench::new();
+    let show = ["bench", "show", "mixed", "--nodes", "1", "--concurrent", "cores", "--json"];
+    let shown = json(&bench.call(&show).output());
+    let processors = std::thread::available_parallelism().expect("is known").get() as u64;
+    // Two or more logical processors may share a core.
+    let concurrent = shown["stages"][0]["concurrent"].as_u64().expect("a number");
+    assert!((1..=processors).contains(&concurrent), "{concurrent} of {processors}");
+}
+
+#[test]
 fn every_workload_can_be_shown_and_taken_as_a_file() {
     let bench = Bench::new();
     for (name, scale) in ALL {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::fixture::{LIMIT, Site, free_port};
 
 /// A webhook: what it was told.
-fn webhook(port: u16) -> Receiver<Value> {
+pub fn webhook(port: u16) -> Receiver<Value> {
     let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
     let (sender, told) = channel();
     std::thread::spawn(move || {
@@ -32,6 +32,14 @@ fn webhook(port: u16) -> Receiver<Value> {
         }
     });
     told
+}
+
+/// The alert with this code, if it fires.
+pub fn fires(site: &Site, code: &str) -> Option<Value> {
+    let shown = site.forebay(&["alerts", "--json"]).stdout;
+    let alerts: Value = serde_json::from_str(&shown).expect("JSON");
+    let firing = |alert: &&Value| alert["firing"] == true && alert["code"] == code;
+    alerts.as_array().expect("a list").iter().find(firing).cloned()
 }
 
 #[test]
@@ -76,16 +84,11 @@ fn an_alert_is_raised_sent_muted_and_says_when_it_is_over() {
 }
 
 #[test]
-fn a_file_system_whose_daemon_dies_and_a_disk_that_fills_up_are_alerts_until_they_are_mended() {
+fn a_file_system_whose_daemon_dies_and_a_disk_that_fills_up_are_alerts_until_they_are_mended_or_unmounted_in_order()
+ {
     let mut site = Site::start_mounted(
         "[history]\ninterval = \"1 s\"\n[alerts]\npersist = \"1 s\"\nfill = 0.0\nprocessors_used_min = 0.0\n",
     );
-    let fires = |site: &Site, code: &str| {
-        let shown = site.forebay(&["alerts", "--json"]).stdout;
-        let alerts: Value = serde_json::from_str(&shown).expect("JSON");
-        let firing = |alert: &&Value| alert["firing"] == true && alert["code"] == code;
-        alerts.as_array().expect("a list").iter().find(firing).cloned()
-    };
     let root = site.root().display().to_string();
     let disk = format!("fill/{root}/disk");
     wait_until("the disk is too full", LIMIT, || fires(&site, &disk).is_some());
@@ -104,9 +107,31 @@ fn a_file_system_whose_daemon_dies_and_a_disk_that_fills_up_are_alerts_until_the
         let text = fires(&site, "file_system").map(|alert| alert["text"].to_string());
         text.is_some_and(|text| text.contains("not mounted any more"))
     });
+    // A server that starts later finds out as well.
+    site.kill_server();
+    std::fs::remove_file(site.root().join("grid/web/alerts.json")).unwrap();
+    site.serve();
+    wait_until("another server misses it", LIMIT, || {
+        let text = fires(&site, "file_system").map(|alert| alert["text"].to_string());
+        text.is_some_and(|text| text.contains("did not end in order"))
+    });
     site.forebay(&["mount", &root, &place]).succeeds();
     wait_until("it is over", LIMIT, || fires(&site, "file_system").is_none());
     wait_until("the disk is seen again", LIMIT, || fires(&site, &disk).is_some());
+    // Unmounted in order, neither it nor anything in it is an alert, even if no server ran then.
+    site.forebay(&["umount", &place]).succeeds();
+    wait_until("the disk is no longer watched", LIMIT, || fires(&site, &disk).is_none());
+    let over = site.forebay(&["alerts", "--all"]).output();
+    assert!(over.contains(&format!("no longer watched: {root} was unmounted")), "{over}");
+    assert!(fires(&site, "file_system").is_none());
+    site.forebay(&["mount", &root, &place]).succeeds();
+    wait_until("the disk is watched again", LIMIT, || fires(&site, &disk).is_some());
+    site.kill_server();
+    site.forebay(&["umount", &place]).succeeds();
+    site.serve();
+    wait_until("another server does not watch it", LIMIT, || fires(&site, &disk).is_none());
+    site.forebay(&["mount", &root, &place]).succeeds();
+    wait_until("it watches it", LIMIT, || fires(&site, &disk).is_some());
     // With another threshold that alert is over as well.
     site.kill_server();
     let settings = "[history]\ninterval = \"1 s\"\n[alerts]\npersist = \"1 s\"\nfill = 1.0\n";

@@ -3,7 +3,9 @@
 mod alerts;
 mod api;
 mod browser;
+mod buttons;
 mod client;
+mod failing_disk;
 mod fixture;
 mod history;
 mod pages;

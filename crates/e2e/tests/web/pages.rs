@@ -11,7 +11,7 @@ fn login(site: &Site) -> String {
 }
 
 /// The cookie of a browser that has used a login link, and the key of its forms.
-fn session(site: &Site) -> (String, String) {
+pub fn session(site: &Site) -> (String, String) {
     let link = login(site);
     let path = link.strip_prefix(&site.url()).expect("the link leads to the server");
     let answer = site.send("GET", path, &[], "");
@@ -181,6 +181,8 @@ fn studies_are_listed_with_their_figures_and_compared_in_a_browser() {
         for part in ["small", "tiny", "before", "after", "CPU/real", "Without figures", "broken"] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
+        // Two studies of the same mix on the same storage: charts over time.
+        assert!(list["charts"].as_u64() >= Some(2), "{list}");
     }
     let compared = seen["pages"]["study-comparison"]["light"].clone();
     let shown = compared["text"].as_str().unwrap();

@@ -52,15 +52,21 @@ pub struct Book {
     pending: BTreeMap<String, Moment>,
 }
 
+/// What was seen at one time.
+pub struct Seen<'a> {
+    /// What is wrong.
+    pub found: Vec<Condition>,
+    /// What nobody could say: codes, or what they begin with.
+    pub unknown: &'a [&'a str],
+    /// Why the alert with a code is over, if not because it was mended.
+    pub end_of: &'a dyn Fn(&str) -> Option<&'a str>,
+}
+
 impl Book {
-    /// Takes in what is wrong now; an alert is raised when it has been so for `persist_ms`. What `unknown` names, a code or what it begins
-    /// with, stays as it was. What people are to be told.
-    pub fn take(
-        &mut self,
-        now: Moment,
-        (found, unknown): (Vec<Condition>, &[&str]),
-        persist_ms: u64,
-    ) -> Vec<Note> {
+    /// Takes in what is wrong now; an alert is raised when it has been so for `persist_ms`. What is unknown stays as it was. What people
+    /// are to be told.
+    pub fn take(&mut self, now: Moment, seen: Seen<'_>, persist_ms: u64) -> Vec<Note> {
+        let Seen { found, unknown, end_of } = seen;
         let mut notes = Vec::new();
         let is_over = |code: &str| {
             let is_found = found.iter().any(|condition| condition.code == code);
@@ -70,6 +76,9 @@ impl Book {
         for code in gone {
             if let Some(mut alert) = self.firing.remove(&code) {
                 alert.resolved = Some(now);
+                if let Some(why) = end_of(&code) {
+                    alert.text = format!("{}; no longer watched: {why}", alert.text);
+                }
                 self.over.push((code.clone(), alert.clone()));
                 notes.push(Note { muted: self.muted_until(&code, now).is_some(), code, alert });
             }
@@ -108,7 +117,7 @@ impl Book {
 }
 
 /// Whether a code is this one, or begins with it.
-fn is_of(code: &str, name: &str) -> bool {
+pub(super) fn is_of(code: &str, name: &str) -> bool {
     code.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
@@ -116,9 +125,21 @@ fn is_of(code: &str, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn wrong(codes: &[&str]) -> (Vec<Condition>, &'static [&'static str]) {
+    fn wrong(codes: &[&str]) -> Seen<'static> {
         let condition = |code: &&str| Condition { code: (*code).into(), text: format!("{code}!") };
-        (codes.iter().map(condition).collect(), &[])
+        let found = codes.iter().map(condition).collect();
+        Seen { found, unknown: &[], end_of: &|_| None }
+    }
+
+    #[test]
+    fn an_alert_that_ends_without_being_mended_says_why() {
+        let mut book = Book::default();
+        book.take(Moment(0), wrong(&["fill/d", "x"]), 0);
+        let end_of = |code: &str| code.starts_with("fill").then_some("/srv was unmounted");
+        let over = book.take(Moment(5), Seen { end_of: &end_of, ..wrong(&[]) }, 0);
+        let texts: Vec<&str> = over.iter().map(|note| &*note.alert.text).collect();
+        assert_eq!(texts, ["fill/d!; no longer watched: /srv was unmounted", "x!"]);
+        assert_eq!(book.over[0].1.text, texts[0]);
     }
 
     #[test]
@@ -142,7 +163,7 @@ mod tests {
         let mut book = Book::default();
         book.take(Moment(0), wrong(&["copies/x", "a"]), 0);
         book.take(Moment(5), wrong(&["copies/x", "copies/y", "a"]), 10);
-        let silent: (Vec<Condition>, &[&str]) = (Vec::new(), &["copies"]);
+        let silent = Seen { unknown: &["copies"], ..wrong(&[]) };
         let over = book.take(Moment(6), silent, 10);
         assert_eq!(over.iter().map(|note| &*note.code).collect::<Vec<_>>(), ["a"]);
         assert!(book.firing.contains_key("copies/x"));

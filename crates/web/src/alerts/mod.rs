@@ -14,8 +14,8 @@ use anyhow::{Context as _, Result};
 use forebay_grid::vocabulary::Moment;
 use parking_lot::Mutex;
 
-use self::book::{Alert, Book, Note};
-use self::rules::{Condition, Rules};
+use self::book::{Alert, Book, Note, Seen};
+use self::rules::Rules;
 use self::send::Sender;
 use crate::api::views::AlertView;
 use crate::token::replace;
@@ -52,11 +52,11 @@ impl Alerts {
         })
     }
 
-    /// Takes in what is wrong now, and what nobody could say: codes, or what they begin with.
-    pub fn take(&self, now: Moment, found: Vec<Condition>, unknown: &[&str]) {
+    /// Takes in what is seen now.
+    pub fn take(&self, now: Moment, seen: Seen<'_>) {
         *self.now.lock() = now;
         let mut book = self.book.lock();
-        let notes = book.take(now, (found, unknown), self.persist_ms);
+        let notes = book.take(now, seen, self.persist_ms);
         if notes.is_empty() {
             return;
         }

@@ -7,6 +7,7 @@ use forebay_grid::parse::period::Period;
 use forebay_grid::vocabulary::Moment;
 use serde::Deserialize;
 
+use super::book::is_of;
 use crate::history::collect::Look;
 use crate::watched::{Disk, Files, Fileset, Waiting};
 
@@ -94,6 +95,8 @@ const OF_FILES: [&str; 13] = [
     "snapshots",
     "wait",
 ];
+/// The file system itself.
+const FILE_SYSTEM: &str = "file_system";
 /// Likewise, from the controller.
 const OF_CONTROLLER: [&str; 5] =
     ["failed_jobs", "host_unreachable", "journal", "service", "starved"];
@@ -114,6 +117,13 @@ pub fn unknown(look: &Look) -> Vec<&'static str> {
         unknown.extend(OF_CLUSTER);
     }
     unknown
+}
+
+/// Why an alert is over although nothing was mended: what it is about is no longer there.
+#[must_use]
+pub fn end_of<'a>(look: &'a Look, code: &str) -> Option<&'a str> {
+    let is_of_files = code == FILE_SYSTEM || OF_FILES.iter().any(|name| is_of(code, name));
+    look.no_files.as_deref().filter(|_| is_of_files)
 }
 
 /// How long before its end the authority's certificate is an alert: it cannot be renewed, only replaced by a new cluster.
@@ -255,7 +265,7 @@ impl Rules {
 
     fn files(&self, look: &Look, found: &mut Vec<Condition>) {
         if let Some(fault) = &look.files_fault {
-            found.push(condition("file_system", format!("the file system: {fault}")));
+            found.push(condition(FILE_SYSTEM, format!("the file system: {fault}")));
         }
         for one in &look.disk_errors {
             let last =
@@ -416,6 +426,17 @@ mod tests {
         assert!(of("copies", &gone) && !of("service", &gone) && !of("file_system", &gone));
         let alone = Look { unreachable: Some("it starts".to_owned()), ..Look::default() };
         assert!(of("service", &alone) && !of("copies", &alone) && !of("controller", &alone));
+    }
+
+    #[test]
+    fn alerts_of_files_end_with_an_unmount_in_order_and_say_so() {
+        let look = Look { no_files: Some("/srv/fs was unmounted".to_owned()), ..Look::default() };
+        assert_eq!((codes(&look), unknown(&look)), (Vec::new(), Vec::new()), "they are over");
+        for code in ["file_system", "fill//srv/fs/disk", "snapshots", "native/work", "wait"] {
+            assert_eq!(end_of(&look, code), Some("/srv/fs was unmounted"), "{code}");
+        }
+        assert_eq!(end_of(&look, "service/ann/db"), None);
+        assert_eq!(end_of(&Look::default(), "fill/d"), None);
     }
 
     #[test]

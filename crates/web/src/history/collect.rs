@@ -13,7 +13,7 @@ use crate::api::grid::{all_hosts, all_queues};
 use crate::app::App;
 use crate::history::errors::{DiskErrors, ErrorWatch};
 use crate::http::Certificate;
-use crate::watched::{Cause, ClusterHealth, Files, causes_since};
+use crate::watched::{Cause, ClusterHealth, Files, Sight, causes_since};
 
 /// What was found at one time.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +32,8 @@ pub struct Look {
     pub files: Option<Files>,
     /// Why it cannot be asked.
     pub files_fault: Option<String>,
+    /// Why there is none to watch, where nothing is wrong with that.
+    pub no_files: Option<String>,
     /// Disks that had errors lately.
     pub disk_errors: Vec<DiskErrors>,
     /// Services that the grid does not start any more.
@@ -117,7 +119,8 @@ impl Collector {
             look.unreachable = Some(format!("{error:#}"));
         }
         match app.watched.files() {
-            Ok(files) => look.files = files,
+            Ok(Sight::Mounted(files)) => look.files = Some(*files),
+            Ok(Sight::Nothing(why)) => look.no_files = Some(why),
             Err(fault) => look.files_fault = Some(fault),
         }
         if let Some(files) = &look.files {

@@ -98,6 +98,9 @@ fn map(hosts: &[HostView]) -> Markup {
                 li class=(if host.state == HostState::Up { "up" } else { "down" }) {
                     b { (host.name) } " " (host.used_slots) " of " (host.slots)
                     @if host.state != HostState::Up { ", " (host.state.word()) }
+                    @if let Some(load) = host.load.filter(|_| host.state == HostState::Up) {
+                        (meter(load.ut, 1.0, &format!("{} of the processors are busy", Unit::Share.show(load.ut))))
+                    }
                     span.slots aria-hidden="true" {
                         @for slot in 0..host.slots.min(SHOWN) { i class=(if slot < host.used_slots { "used" } else { "free" }) {} }
                         @if host.slots > SHOWN { " ..." }

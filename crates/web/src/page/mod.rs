@@ -14,6 +14,7 @@ mod plot;
 mod space;
 mod studies;
 mod system;
+mod trend;
 
 pub(crate) use studies::Shelf;
 

@@ -9,7 +9,7 @@ use super::layout::Content;
 use super::plot::{chart, figures, name_of, range, ranges, took};
 use super::{Page, View};
 use crate::history::runs::Point;
-use crate::watched::{Files, Waiting};
+use crate::watched::{Cause, Files, Waiting};
 
 /// The most lines of a list.
 const LINES: usize = 10;
@@ -28,6 +28,8 @@ pub fn page(view: &View<'_>) -> Page {
         let ((bytes, cpu), (other_bytes, other_cpu)) = (use_of(one), use_of(other));
         other_bytes.total_cmp(&bytes).then(other_cpu.total_cmp(&cpu))
     });
+    let is_shown = |cause: &&Cause| view.who.admin || cause.user == view.who.user.as_str();
+    let seen: Vec<&Cause> = look.causes.iter().filter(is_shown).collect();
     let body = html! {
         @if let Some(reason) = &look.unreachable { p.problem { "The controller is unreachable: " (reason) } }
         @if let Some(trouble) = &look.trouble { p.problem { (trouble) } }
@@ -44,9 +46,9 @@ pub fn page(view: &View<'_>) -> Page {
                 (chart(view, ("files", seconds), ("File system: latency", Unit::Seconds), &[("latency_p99_seconds", "99 of 100"), ("latency_mean_seconds", "mean")]))
             }
         }
-        @if view.who.admin && !look.causes.is_empty() {
-            h2 { "Who causes what" }
-            (causes(&look.causes))
+        @if !seen.is_empty() {
+            h2 { @if view.who.admin { "Who causes what" } @else { "What you cause" } }
+            (causes(&seen))
         }
         @if let Some(files) = look.files.as_ref().filter(|files| view.who.admin && !files.waits.is_empty()) {
             h2 { "Requests that wait for over a second" }
@@ -170,8 +172,8 @@ fn waits(files: &Files) -> Markup {
     }
 }
 
-fn causes(causes: &[crate::watched::Cause]) -> Markup {
-    let table = |heading: &str, sorted: &[&crate::watched::Cause]| {
+fn causes(by_bytes: &[&Cause]) -> Markup {
+    let table = |heading: &str, sorted: &[&Cause]| {
         html! {
             div {
                 h3 { (heading) }
@@ -193,8 +195,7 @@ fn causes(causes: &[crate::watched::Cause]) -> Markup {
             }
         }
     };
-    let by_bytes: Vec<_> = causes.iter().collect();
-    let mut by_operations = by_bytes.clone();
+    let mut by_operations = by_bytes.to_vec();
     by_operations.sort_by_key(|cause| std::cmp::Reverse(cause.operations));
-    html! { div.pair { (table("By bytes", &by_bytes)) (table("By operations", &by_operations)) } }
+    html! { div.pair { (table("By bytes", by_bytes)) (table("By operations", &by_operations)) } }
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use forebay_grid::vocabulary::Moment;
 use forebay_study::record::{Record, State};
 use forebay_study::report;
 use forebay_study::summary::{SubjectSummary, Summary};
@@ -20,6 +21,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::layout::Content;
 use super::plot::{state, time};
+use super::trend::{self, Measured};
 use super::{Page, View};
 use crate::problem::Problem;
 
@@ -212,7 +214,7 @@ pub fn studies(view: &View<'_>) -> Page {
         @if found.is_empty() {
             p.note { "No reports are listed: " code { "forebay web serve ROOT --studies DIR" } " names a folder with results of " code { "forebay bench" } "." }
         }
-        @for (workload, lines) in &known { (of_workload(workload, lines)) }
+        @for (workload, lines) in &known { (of_workload(workload, lines, view.site.app.now())) }
         @if !others.is_empty() {
             h2 { "Without figures" }
             ul {
@@ -225,7 +227,8 @@ pub fn studies(view: &View<'_>) -> Page {
     Ok(Content { title: "Studies".to_owned(), body })
 }
 
-fn of_workload(workload: &str, lines: &[Found<'_>]) -> Markup {
+fn of_workload(workload: &str, lines: &[Found<'_>], now: Moment) -> Markup {
+    let measured: Vec<Measured> = lines.iter().flat_map(|(_, _, line)| measured(line)).collect();
     html! {
         h2 { (workload) }
         form.studies method="get" action="/studies/compare" {
@@ -240,7 +243,22 @@ fn of_workload(workload: &str, lines: &[Found<'_>]) -> Markup {
                 p.actions { button type="submit" { "Compare the marked studies" } span.note { "Two to " (COMPARED_MAX) "; the oldest is what the others are compared with." } }
             }
         }
+        (trend::charts(&measured, &FIGURES.map(|(_, heading)| heading), now))
     }
+}
+
+/// What charts over time show of a study; nothing if it says no time that is one.
+fn measured(line: &Line) -> Vec<Measured> {
+    let at = line.started.parse::<jiff::Timestamp>().ok();
+    let Some(at) = at.and_then(|at| u64::try_from(at.as_millisecond()).ok()) else {
+        return Vec::new();
+    };
+    let one = |subject: &SubjectLine| Measured {
+        on: format!("{} on {}, scale {}", subject.storage, line.host, line.scale),
+        at: Moment(at),
+        figures: subject.figures.to_vec(),
+    };
+    line.subjects.iter().map(one).collect()
 }
 
 fn rows(place: usize, folder: &Path, line: &Line) -> Markup {
@@ -283,10 +301,10 @@ fn began(text: &str) -> String {
     text.get(..19).map_or_else(|| text.to_owned(), |text| text.replace('T', " "))
 }
 
-fn changed(study: &Study) -> Option<forebay_grid::vocabulary::Moment> {
+fn changed(study: &Study) -> Option<Moment> {
     let changed = study.about(report::FILE).ok()?.modified().ok()?;
     let since = changed.duration_since(std::time::UNIX_EPOCH).ok()?;
-    Some(forebay_grid::vocabulary::Moment(u64::try_from(since.as_millis()).ok()?))
+    Some(Moment(u64::try_from(since.as_millis()).ok()?))
 }
 
 /// The text of a report.

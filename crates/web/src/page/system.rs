@@ -26,13 +26,18 @@ pub fn files(view: &View<'_>) -> Page {
         @match &look.files {
             None => {
                 @if let Some(fault) = &look.files_fault { p.problem { (fault) } }
-                @else { p.note { "No file system is mounted beside this grid: forebay web serve --files names another one." } }
+                @else {
+                    p.note {
+                        @if let Some(why) = &look.no_files { "Nothing is shown: " (why) ". " }
+                        code { "forebay web serve --files" } " names another file system."
+                    }
+                }
             }
             Some(files) => {
                 p { "Mounted at " code { (files.mountpoint.as_deref().unwrap_or("-")) } ", home folder " code { (files.home) } "." }
                 h2 { "Disks" }
                 div.scroll { table {
-                    thead { tr { th { "Disk" } th { "In use" } th.number { "Free" } } }
+                    thead { tr { th { "Disk" } th { "In use" } th.number { "Free" } th { "Files of its file system" } } }
                     tbody { @for disk in &files.disks { (disk_row(disk)) } }
                 } }
                 h2 { "Filesets" }
@@ -110,6 +115,7 @@ fn word(state: AreaState) -> &'static str {
 #[expect(clippy::cast_precision_loss, reason = "a bar")]
 fn disk_row(disk: &crate::watched::Disk) -> Markup {
     let used = disk.total_bytes.saturating_sub(disk.free_bytes);
+    let inodes = disk.total_inodes.saturating_sub(disk.free_inodes);
     html! {
         tr {
             td {
@@ -119,6 +125,10 @@ fn disk_row(disk: &crate::watched::Disk) -> Markup {
             }
             td { (meter(used as f64, disk.total_bytes as f64, &format!("{} of {}", bytes(used), bytes(disk.total_bytes)))) }
             td.number { (bytes(disk.free_bytes)) }
+            td {
+                // Others make room for files as needed.
+                @if disk.total_inodes > 0 { (meter(inodes as f64, disk.total_inodes as f64, &format!("{inodes} of at most {}", disk.total_inodes))) } @else { "-" }
+            }
         }
     }
 }

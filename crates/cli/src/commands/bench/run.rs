@@ -37,6 +37,7 @@ const FAILED: u8 = 1;
   forebay bench run mixed --on /mnt/forebay/data --work /mnt/forebay/work --util /mnt/forebay/util
   forebay bench run calibration --on /mnt/nfs --scale 0.001 --concurrent 4
   forebay bench run probe --on /mnt/forebay/data --set block=4MiB --concurrent 8
+  forebay bench run mixed --on /mnt/forebay/data --concurrent cores     a job for each physical core
   forebay bench run sessions --on /mnt/forebay/data --sessions 80 --nodes 4 --drop-caches
   forebay bench run mixed --on /mnt/xfs --against /mnt/forebay/data --rounds 5
   forebay bench run mixed --on /mnt/forebay/data --grid /srv/forebay -q night

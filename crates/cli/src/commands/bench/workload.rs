@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_analytics::amount::Scale;
+use forebay_study::environment::machine;
 use forebay_workload::mix::{Mix, Options, Plan};
 
 use crate::commands::step::BufferArguments;
@@ -26,9 +27,9 @@ pub struct WorkloadArguments {
     /// Number of logical nodes: jobs are counted and placed as on that many machines.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     nodes: Option<u32>,
-    /// Number of concurrent jobs on each node.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    concurrent: Option<u32>,
+    /// Number of concurrent jobs on each node, or cores: as many as this machine has physical cores, which its logical nodes share.
+    #[arg(long, value_name = "N", value_parser = concurrent)]
+    concurrent: Option<Concurrent>,
     /// Seed of the random numbers; the same seed gives the same data and the same plan.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -37,6 +38,29 @@ pub struct WorkloadArguments {
     settings: Vec<(String, String)>,
     #[command(flatten)]
     buffers: BufferArguments,
+}
+
+/// How many jobs run at once on each node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Concurrent {
+    /// So many.
+    Jobs(u32),
+    /// As many as there are physical cores.
+    Cores,
+}
+
+fn concurrent(text: &str) -> Result<Concurrent, String> {
+    if text == "cores" {
+        return Ok(Concurrent::Cores);
+    }
+    let jobs = text.parse().ok().filter(|jobs| (1..=10_000).contains(jobs));
+    jobs.map(Concurrent::Jobs).ok_or_else(|| "expected 1 to 10000, or cores".to_owned())
+}
+
+/// The jobs of each logical node of a machine with so many cores.
+fn jobs_of_node(cores: u32, plan: &Plan) -> u32 {
+    let nodes = plan.stages.iter().map(|stage| stage.nodes).max().unwrap_or(1);
+    (cores / nodes.max(1)).max(1)
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {
@@ -49,13 +73,26 @@ impl WorkloadArguments {
     /// Reads the workload and plans it; `concurrent` stands for --concurrent where it is not given.
     pub fn plan(&self, concurrent: Option<u32>) -> Result<(Mix, Plan)> {
         let mix = self.mix()?;
+        let jobs = match self.concurrent {
+            Some(Concurrent::Jobs(jobs)) => Some(jobs),
+            // The plan knows how many nodes there are.
+            Some(Concurrent::Cores) => {
+                Some(jobs_of_node(machine().cores, &self.planned(&mix, None)?))
+            }
+            None => concurrent,
+        };
+        let plan = self.planned(&mix, jobs)?;
+        Ok((mix, plan))
+    }
+
+    fn planned(&self, mix: &Mix, concurrent: Option<u32>) -> Result<Plan> {
         if self.sessions.is_some() && mix.sessions.is_none() {
             bail!("--sessions: {} has no sessions; use --concurrent instead", mix.name);
         }
         let plan = mix.plan(&Options {
             scale: self.scale,
             nodes: self.nodes,
-            concurrent: self.concurrent.or(concurrent),
+            concurrent,
             sessions: self.sessions,
             page_bytes: self.buffers.page_size,
             sort_memory: self.buffers.sort_memory,
@@ -67,13 +104,12 @@ impl WorkloadArguments {
             let each = self.settings.iter().map(|(name, value)| format!("--set {name}={value}"));
             each.collect::<Vec<_>>().join(" ")
         };
-        let plan = match plan {
+        match plan {
             Err(error) if !self.settings.is_empty() => {
-                return Err(anyhow::Error::from(error).context(set()));
+                Err(anyhow::Error::from(error).context(set()))
             }
-            plan => plan?,
-        };
-        Ok((mix, plan))
+            plan => Ok(plan?),
+        }
     }
 
     /// The text of a workload that comes with Forebay.
@@ -94,5 +130,24 @@ impl WorkloadArguments {
         }
         let name = self.workload.as_deref().unwrap_or_default();
         Ok(Mix::parse(name, self.text()?, &self.settings)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn concurrent_jobs_are_a_number_or_the_cores_which_logical_nodes_share() {
+        assert_eq!(concurrent("20"), Ok(Concurrent::Jobs(20)));
+        assert_eq!(concurrent("cores"), Ok(Concurrent::Cores));
+        for bad in ["0", "10001", "core", "-1", ""] {
+            assert!(concurrent(bad).unwrap_err().contains("1 to 10000, or cores"), "{bad}");
+        }
+        let mix = Mix::parse("mixed", Mix::built_in("mixed").unwrap(), &[]).unwrap();
+        let plan = |nodes| mix.plan(&Options { nodes: Some(nodes), ..Options::default() }).unwrap();
+        assert_eq!(jobs_of_node(20, &plan(1)), 20);
+        assert_eq!(jobs_of_node(20, &plan(4)), 5);
+        assert_eq!(jobs_of_node(2, &plan(4)), 1);
     }
 }
