@@ -154,7 +154,7 @@ fn elements_follow_their_partners_and_what_was_used_is_reported() {
     std::fs::write(site.grid.jobs.join("go-1"), "").unwrap();
     site.grid.wait_for("2[2]", "done");
     assert!(site.grid.jobs.join("out-1.h1").exists());
-    assert_eq!(site.says("squeue -h -j 2 -o '%i %t %r'"), "2_0 PD Dependency\n");
+    assert_eq!(site.says("squeue -h -j 2 -o '%i %t %r'"), "2_[0] PD Dependency\n");
     assert!(site.says("scontrol show job 2_1").contains("/out-1.h1\n"));
     std::fs::write(site.grid.jobs.join("go-0"), "").unwrap();
     site.grid.wait_for("2[1]", "done");

@@ -115,7 +115,8 @@ fn a_warning_that_is_sent_again_reaches_a_job_that_did_not_get_it_and_no_other()
         launch["user"] = json!(user);
         launch["slots"] = json!(1);
         launch["time_limit"] = json!("10 min");
-        let command = ["bash", "-c", SCRIPT, file(job).to_str().expect("a path")];
+        let path = file(job).display().to_string();
+        let command = ["bash", "-c", SCRIPT, &path];
         launch["spec"] = json!({
             "command": command, "warning": "program:USR1@1 min", "directory": "/", "output": "/dev/null"
         });
