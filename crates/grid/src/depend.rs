@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ledger::{Job, Ledger};
 use crate::parse::dependency::{Condition, Countable, Test};
 use crate::task::{Finish, Phase, Post, Task};
-use crate::vocabulary::{JobId, Target};
+use crate::vocabulary::{JobId, Moment, Target};
 
 /// Whether a condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,7 +117,10 @@ impl Tally {
         match test {
             Test::Done => Verdict::of(self.done == all, self.failed == 0),
             Test::Ended => Verdict::of(ended, true),
-            Test::Started => Verdict::of(self.running + self.ended() == all, true),
+            // Since when is another question.
+            Test::Started | Test::StartedFor(_) => {
+                Verdict::of(self.running + self.ended() == all, true)
+            }
             Test::Exit(None) => Verdict::of(ended && self.failed > 0, !ended),
             Test::Exit(Some(comparison)) => {
                 // A done task has the exit value 0.
@@ -146,25 +150,70 @@ fn failed_value(finish: &Finish) -> Option<u8> {
     if finish.is_done() { None } else { Some(finish.exit.as_ref()?.value()) }
 }
 
-/// Tells the tally of the tasks that a target names, if they are known.
-pub(crate) type Tallies<'a> = &'a dyn Fn(Target, &mut dyn FnMut(&Tally));
+/// What holds of a job or an element at a time. A job that is no longer known can tell nothing any more. If it is a question of time only, it is
+/// added to `dues` when it will hold, and of which job.
+pub(crate) fn look(
+    ledger: &Ledger,
+    now: Moment,
+    (test, target): (Test, Target),
+    dues: &mut Vec<(Moment, JobId)>,
+) -> Verdict {
+    let Some(job) = ledger.jobs.get(&target.job) else { return Verdict::Never };
+    let mut tally = Tally::default();
+    let (tally, tasks) = match target.index {
+        None => (&job.tally, &job.tasks[..]),
+        Some(index) => {
+            let Some(task) = job.task(index) else { return Verdict::Never };
+            tally.add(task);
+            (&tally, std::slice::from_ref(task))
+        }
+    };
+    let verdict = tally.verdict(test);
+    let Test::StartedFor(period) = test else { return verdict };
+    if verdict != Verdict::Met {
+        return verdict;
+    }
+    let last = tasks.iter().filter_map(Task::begun).max().unwrap_or_default();
+    let due = last.after(period.as_ms());
+    if due <= now {
+        return Verdict::Met;
+    }
+    dues.push((due, target.job));
+    Verdict::Unmet
+}
+
+/// Whether a condition holds at a time: looks at all of it. What it says of elements with the same index, or of the turn of a job, is not looked at.
+pub(crate) fn verdict(ledger: &Ledger, now: Moment, condition: &Condition<Target>) -> Verdict {
+    condition.verdict(&|test, target| look(ledger, now, (test, target), &mut Vec::new()))
+}
+
+/// Whether the element at a place of a job may start, as far as its partners are concerned.
+pub(crate) fn verdict_of_pairs(
+    ledger: &Ledger,
+    pairs: &[(Test, JobId)],
+    (job, place): (&Job, u32),
+) -> Verdict {
+    let each = pairs.iter().map(|(test, other)| {
+        let Some(partner) = ledger.jobs.get(other) else { return Verdict::Never };
+        let Some(place) = partner.partner_of(job, place) else { return Verdict::Never };
+        let mut tally = Tally::default();
+        tally.add(&partner.tasks[place as usize]);
+        tally.verdict(*test)
+    });
+    each.min().unwrap_or(Verdict::Met)
+}
 
 impl Condition<Target> {
-    /// Whether it holds, where `tally` counts the tasks that a target names. A job that is no longer
-    /// known can tell nothing any more.
-    pub(crate) fn verdict(&self, tally: Tallies<'_>) -> Verdict {
+    fn verdict(&self, of: &dyn Fn(Test, Target) -> Verdict) -> Verdict {
         match self {
             Condition::All(parts) => {
-                parts.iter().map(|part| part.verdict(tally)).min().unwrap_or(Verdict::Met)
+                parts.iter().map(|part| part.verdict(of)).min().unwrap_or(Verdict::Met)
             }
             Condition::Any(parts) => {
-                parts.iter().map(|part| part.verdict(tally)).max().unwrap_or(Verdict::Never)
+                parts.iter().map(|part| part.verdict(of)).max().unwrap_or(Verdict::Never)
             }
-            Condition::Is(test, target) => {
-                let mut verdict = Verdict::Never;
-                tally(*target, &mut |tally| verdict = tally.verdict(*test));
-                verdict
-            }
+            Condition::Is(test, target) => of(*test, *target),
+            Condition::Singleton | Condition::Each(..) => Verdict::Unmet,
         }
     }
 
@@ -174,7 +223,48 @@ impl Condition<Target> {
             Condition::All(parts) | Condition::Any(parts) => {
                 parts.iter().for_each(|part| part.leaves(found));
             }
-            Condition::Is(..) => found(self),
+            Condition::Is(..) | Condition::Singleton | Condition::Each(..) => found(self),
+        }
+    }
+
+    /// Whether it is about the jobs with the same name.
+    pub(crate) fn has_singleton(&self) -> bool {
+        let mut found = false;
+        self.leaves(&mut |leaf| found |= matches!(leaf, Condition::Singleton));
+        found
+    }
+
+    /// What it says of elements with the same index.
+    pub(crate) fn pairs(&self) -> Vec<(Test, JobId)> {
+        let mut pairs = Vec::new();
+        self.leaves(&mut |leaf| {
+            if let Condition::Each(test, target) = leaf {
+                pairs.push((*test, target.job));
+            }
+        });
+        pairs
+    }
+
+    /// How many of these have to be met in any case.
+    pub(crate) fn pairs_of_all(&self) -> usize {
+        match self {
+            Condition::All(parts) => parts.iter().map(Condition::pairs_of_all).sum(),
+            Condition::Each(..) => 1,
+            Condition::Any(_) | Condition::Is(..) | Condition::Singleton => 0,
+        }
+    }
+
+    /// What it is for one element, where `index` gives that of its partner in another job.
+    pub(crate) fn of_element(&self, index: &dyn Fn(JobId) -> Option<u32>) -> Condition<Target> {
+        let all =
+            |parts: &[Condition<Target>]| parts.iter().map(|part| part.of_element(index)).collect();
+        match self {
+            Condition::All(parts) => Condition::All(all(parts)),
+            Condition::Any(parts) => Condition::Any(all(parts)),
+            Condition::Each(test, target) => {
+                Condition::Is(*test, Target { job: target.job, index: index(target.job) })
+            }
+            Condition::Is(..) | Condition::Singleton => self.clone(),
         }
     }
 
@@ -182,7 +272,7 @@ impl Condition<Target> {
     pub(crate) fn jobs(&self) -> Vec<JobId> {
         let mut jobs = Vec::new();
         self.leaves(&mut |leaf| {
-            if let Condition::Is(_, target) = leaf {
+            if let Condition::Is(_, target) | Condition::Each(_, target) = leaf {
                 jobs.push(target.job);
             }
         });

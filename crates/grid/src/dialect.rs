@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::spec::JobSpec;
-use crate::vocabulary::{JobId, TaskId};
+use crate::vocabulary::{HostName, JobId, TaskId};
 
 /// The most bytes of a comment.
 pub const COMMENT_BYTES_MAX: usize = 4096;
@@ -71,6 +71,13 @@ impl Dialect {
     }
 }
 
+impl JobSpec {
+    /// What the indices of its elements are higher than its user wrote them.
+    pub(crate) fn index_shift(&self) -> u32 {
+        self.dialect.as_ref().map_or(0, |dialect| dialect.index_shift)
+    }
+}
+
 /// The one number of a task, as Slurm has one for every element of an array: that of the job if it is not an array, else
 /// the job's with the index in ten digits behind it.
 #[must_use]
@@ -92,9 +99,14 @@ pub fn task_of_number(number: u64) -> TaskId {
 }
 
 /// The name of a file as Slurm writes it: `%A` and `%a` stand for the job and the element, `%j` and `%J` for the number of
-/// the task, `%x` for the name, `%s` for the step, `%t` and `%n` for the process and the node, `%%` for itself; a number
-/// between, as in `%4a`, fills with zeros. What else follows a `%` stays.
-pub(crate) fn slurm_name(pattern: &str, spec: &JobSpec, shift: u32, task: TaskId) -> String {
+/// the task, `%b` for the element modulo 10, `%x` for the name, `%s` for the step, `%t` and `%n` for the process and the node, `%N` for the
+/// host up to its first point, once it is known, `%%` for itself; a number between, as in `%4a`, fills with zeros. What else follows a `%` stays.
+pub(crate) fn slurm_name(
+    pattern: &str,
+    spec: &JobSpec,
+    shift: u32,
+    (task, host): (TaskId, Option<&HostName>),
+) -> String {
     let mut name = String::new();
     let mut rest = pattern;
     while let Some(at) = rest.find('%') {
@@ -109,6 +121,11 @@ pub(crate) fn slurm_name(pattern: &str, spec: &JobSpec, shift: u32, task: TaskId
             Some('A') => Some(number(task.job.0)),
             Some('a') if task.index == 0 => Some(NO_INDEX.to_owned()),
             Some('a') => Some(number(task.index.saturating_sub(shift).into())),
+            Some('b') if task.index == 0 => Some(NO_INDEX[NO_INDEX.len() - 1..].to_owned()),
+            Some('b') => Some(number((task.index.saturating_sub(shift) % 10).into())),
+            Some('N') => {
+                host.map(|host| host.as_str().split('.').next().unwrap_or_default().to_owned())
+            }
             Some('j' | 'J') => Some(number(element_number(task))),
             Some('t' | 'n') => Some(number(0)),
             Some('s') => Some("batch".to_owned()),
@@ -151,10 +168,14 @@ mod tests {
     fn names_of_files_are_read_as_slurm_reads_them() {
         let spec = JobSpec { name: "load".to_owned(), ..JobSpec::default() };
         let element = TaskId { job: JobId(7), index: 3 };
-        let of = |pattern: &str, task| slurm_name(pattern, &spec, 1, task);
+        let host: HostName = "n1.site".parse().unwrap();
+        let of = |pattern: &str, task| slurm_name(pattern, &spec, 1, (task, Some(&host)));
         assert_eq!(of("slurm-%A_%a.out", element), "slurm-7_2.out");
         assert_eq!(of("%x-%3a-%4A_%j", element), "load-002-0007_70000000003");
         assert_eq!(of("%x.%j.%s.%t", TaskId::only(JobId(7))), "load.7.batch.0");
+        assert_eq!(of("%N.%b.%3b.%%N", element), "n1.2.002.%N");
+        let waiting = slurm_name("%N-%a", &spec, 1, (element, None));
+        assert_eq!(waiting, "%N-2", "its host is not known yet");
         assert_eq!(of("%%j %q 5% %", element), "%j %q 5% %");
         assert_eq!(of("%a", TaskId::only(JobId(7))), NO_INDEX);
         assert_eq!(of("ä%é%9", element), "ä%é%9");

@@ -104,6 +104,8 @@ pub(crate) struct HostNow {
     pub unable_why: Option<(UserId, String)>,
     /// What the work areas of its jobs hold, as far as it was measured.
     pub area_bytes: FxHashMap<TaskId, (Attempt, u64)>,
+    /// Tasks that were warned, by when, unless the host was heard of well after that: its connection may have been broken by then.
+    pub unsure_warnings: BTreeMap<TaskId, Moment>,
 }
 
 impl Default for HostNow {
@@ -130,6 +132,7 @@ impl Default for HostNow {
             unable_ms: 0,
             unable_why: None,
             area_bytes: FxHashMap::default(),
+            unsure_warnings: BTreeMap::new(),
         }
     }
 }

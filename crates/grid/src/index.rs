@@ -1,12 +1,10 @@
 //! What follows from the ledger and is looked up often: who may go next, what is in use, who waits for
 //! whom, what is due. Kept up with each change, made again after a restart.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::depend::{Tally, Verdict};
 use crate::fairshare::InUse;
 use crate::finished::Finished;
 use crate::flow::{FlowId, ScheduleId};
@@ -14,14 +12,15 @@ use crate::footprint::Footprint;
 use crate::group::JobGroup;
 use crate::hosts::{Counts, HostNow, Reach};
 use crate::ledger::{Job, Ledger};
-use crate::parse::dependency::{Condition, Test};
-use crate::ready::{Entry, Ready, Shape, ShapeId, Shapes};
+use crate::names::Names;
+use crate::open::{Open, entry};
+use crate::parse::dependency::Condition;
+use crate::ready::{Ready, Shape, ShapeId, Shapes};
 use crate::reserve::Reserve;
 use crate::spans::Spans;
 use crate::task::{Run, Task};
 use crate::times::Times;
 use crate::vocabulary::{HostId, JobId, Moment, QueueId, Target, TaskId, UserId};
-use crate::waits::Waits;
 
 /// A host that a queue and a shape allow, and how much it is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -41,29 +40,6 @@ pub(crate) struct QueueNow {
     pub stirred: bool,
     pub dispatch_open: bool,
     pub run_open: bool,
-}
-
-/// A job with tasks that have not ended.
-#[derive(Debug)]
-pub(crate) struct Open {
-    shape: ShapeId,
-    /// Places that wait and have no excluded hosts.
-    pub fresh: Spans,
-    /// Places that wait and have, with their shapes.
-    pub excluded: BTreeMap<u32, ShapeId>,
-    pub waits: Waits,
-    /// Whether it waits for the time at which it may begin.
-    pub waits_for_time: bool,
-    /// Whether its entries are among the ready ones.
-    entered: bool,
-    entered_fresh: bool,
-}
-
-impl Open {
-    /// Whether a task of it waits for nothing but a place.
-    pub fn is_ready(&self) -> bool {
-        self.entered && (self.entered_fresh || !self.excluded.is_empty())
-    }
 }
 
 /// One user now.
@@ -88,7 +64,7 @@ pub(crate) struct Index {
     pub ready: Ready,
     /// Jobs that wait for a job.
     pub dependents: FxHashMap<JobId, BTreeSet<JobId>>,
-    pub named: BTreeMap<(UserId, String), BTreeSet<JobId>>,
+    pub names: Names,
     pub deadlines: BTreeSet<(Moment, TaskId)>,
     /// Tasks to be warned that their end is near, by when.
     pub warnings: BTreeSet<(Moment, TaskId)>,
@@ -111,6 +87,12 @@ pub(crate) struct Index {
     pub reserve: Reserve,
     /// Jobs, but for steps of flows, whose dependency can no longer be met; to look at.
     pub vain: BTreeSet<JobId>,
+    /// Tasks of such jobs whose own part of it, about the element of another job, can no longer be met.
+    pub vain_tasks: BTreeSet<TaskId>,
+    /// The latest time that the grid was told.
+    pub clock: Moment,
+    /// When a job is looked at again, as another one has started so long ago.
+    pub delays: BTreeSet<(Moment, JobId, JobId)>,
     /// When jobs may begin, and must have ended.
     pub times: Times,
     /// What jobs on hosts hold of counted resources.
@@ -138,7 +120,7 @@ impl Before {
     }
 }
 
-fn shape_of(job: &Job, task: &Task) -> Shape {
+pub(crate) fn shape_of(job: &Job, task: &Task) -> Shape {
     let excluded = match task {
         Task::Pending(waiting) => waiting.excluded.as_ref().map(|hosts| hosts.0.clone()),
         Task::Held(_) | Task::Active(_) | Task::Finished(_) => None,
@@ -146,32 +128,11 @@ fn shape_of(job: &Job, task: &Task) -> Shape {
     Shape::of(&job.spec, excluded.unwrap_or_default())
 }
 
-/// What holds of a job or an element now.
-fn verdict_of(ledger: &Ledger, test: Test, target: Target) -> Verdict {
-    verdict(ledger, &Condition::Is(test, target))
-}
-
-/// Whether a condition holds now: looks at all of it.
-pub(crate) fn verdict(ledger: &Ledger, condition: &Condition<Target>) -> Verdict {
-    condition.verdict(&|target, tell| {
-        let Some(job) = ledger.jobs.get(&target.job) else { return };
-        match target.index {
-            None => tell(&job.tally),
-            Some(index) => {
-                let Some(task) = job.task(index) else { return };
-                let mut tally = Tally::default();
-                tally.add(task);
-                tell(&tally);
-            }
-        }
-    })
-}
-
 impl Index {
     /// The index of a ledger, with no host reached yet. Hosts with jobs may let them run as long as the
     /// longest lease that was given out, which was not later than `now`.
     pub fn build(ledger: &Ledger, now: Moment) -> Index {
-        let mut index = Index::default();
+        let mut index = Index { clock: now, ..Index::default() };
         index.configure(ledger);
         index.know_steps(ledger);
         for (id, job) in &ledger.jobs {
@@ -227,10 +188,6 @@ impl Index {
 
     /// Takes in a job of the ledger.
     pub fn add_job(&mut self, ledger: &Ledger, id: JobId, job: &Job) {
-        if !job.spec.name.is_empty() {
-            let key = (job.user, job.spec.name.clone());
-            self.named.entry(key).or_default().insert(id);
-        }
         for other in job.condition.iter().flat_map(Condition::jobs) {
             self.dependents.entry(other).or_default().insert(id);
         }
@@ -239,12 +196,16 @@ impl Index {
         self.user(job.user).tasks += unfinished;
         self.tasks += unfinished;
         if job.tally.is_finished() {
+            self.rename(ledger, id, job);
             self.note_finished(job, id);
             return;
         }
         self.open_job(ledger, id, job);
         let untouched = job.tally.pending == job.tally.all();
+        let is_paired =
+            job.condition.as_ref().is_some_and(|condition| !condition.pairs().is_empty());
         if untouched
+            && !is_paired
             && job.tasks.iter().all(|task| matches!(task, Task::Pending(w) if w.excluded.is_none()))
         {
             self.open.get_mut(&id).expect("was opened").fresh = Spans::up_to(job.tally.all());
@@ -252,14 +213,15 @@ impl Index {
             for (place, task) in job.tasks.iter().enumerate() {
                 let place = place as u32;
                 match task {
-                    Task::Pending(_) => self.wait(id, job, place, task),
+                    Task::Pending(_) => self.wait(ledger, id, job, place),
                     Task::Active(run) => {
                         let task = TaskId { job: id, index: job.index_at(place) };
                         self.occupy(task, job, run);
                         self.deadlines.extend(run.deadline().map(|at| (at, task)));
                         self.warnings.extend(run.warning(&job.spec).map(|at| (at, task)));
                     }
-                    Task::Held(_) | Task::Finished(_) => {}
+                    Task::Held(_) => self.look_at_held(ledger, id, job, place),
+                    Task::Finished(_) => {}
                 }
             }
         }
@@ -268,7 +230,7 @@ impl Index {
 
     /// Takes a job out that has not ended, as it was taken in.
     pub fn take_out(&mut self, ledger: &Ledger, id: JobId, job: &Job) {
-        self.unname(id, job);
+        self.unname(ledger, id, job);
         self.let_go(job);
         let unfinished = u64::from(job.tally.all() - job.tally.ended());
         self.user(job.user).tasks -= unfinished;
@@ -305,25 +267,6 @@ impl Index {
         if let Some(condition) = &job.condition {
             self.release_kept(ledger, condition);
         }
-    }
-
-    fn open_job(&mut self, ledger: &Ledger, id: JobId, job: &Job) {
-        let shape = Shape { excluded: Vec::new(), ..shape_of(job, &job.tasks[0]) };
-        let open = Open {
-            shape: self.shapes.take(shape),
-            fresh: Spans::default(),
-            excluded: BTreeMap::new(),
-            waits: job.condition.as_ref().map_or_else(Waits::default, |condition| {
-                Waits::new(condition, |test, target| verdict_of(ledger, test, target))
-            }),
-            waits_for_time: self.times.open(id, job),
-            entered: false,
-            entered_fresh: false,
-        };
-        if open.waits.verdict() == Verdict::Never && !self.flow_of.contains_key(&id) {
-            self.vain.insert(id);
-        }
-        self.open.insert(id, open);
     }
 
     fn note_finished(&mut self, job: &Job, id: JobId) {
@@ -410,22 +353,17 @@ impl Index {
     }
 
     /// Follows a job that is forgotten.
-    pub fn forget(&mut self, id: JobId, job: &Job) {
+    pub fn forget(&mut self, ledger: &Ledger, id: JobId, job: &Job) {
         self.unnote_finished(job, id);
         self.let_go(job);
-        self.unname(id, job);
+        self.unname(ledger, id, job);
         self.dependents.remove(&id);
     }
 
     /// Takes a job out of those of a name, and of those that wait for others.
-    fn unname(&mut self, id: JobId, job: &Job) {
-        let key = (job.user, job.spec.name.clone());
-        if let Some(jobs) = self.named.get_mut(&key) {
-            jobs.remove(&id);
-            if jobs.is_empty() {
-                self.named.remove(&key);
-            }
-        }
+    fn unname(&mut self, ledger: &Ledger, id: JobId, job: &Job) {
+        let turn = self.names.remove(id, job);
+        self.pass_turn(ledger, turn);
         for other in job.condition.iter().flat_map(Condition::jobs) {
             if let Some(jobs) = self.dependents.get_mut(&other) {
                 jobs.remove(&id);
@@ -476,75 +414,6 @@ impl Index {
         self.stir();
     }
 
-    /// Puts a waiting task into its job's set.
-    fn wait(&mut self, id: JobId, job: &Job, place: u32, task: &Task) {
-        let shape = shape_of(job, task);
-        let excluded = !shape.excluded.is_empty();
-        let own = excluded.then(|| self.shapes.take(shape));
-        let open = self.open.get_mut(&id).expect("a job with a waiting task is open");
-        match own {
-            None => {
-                open.fresh.insert(place);
-            }
-            Some(shape) => {
-                open.excluded.insert(place, shape);
-                if open.entered {
-                    self.ready.insert(job.queue, job.user, shape, entry(id, job, Some(place)));
-                    self.queues[job.queue.0 as usize].stirred = true;
-                }
-            }
-        }
-    }
-
-    /// Takes a task out of its job's set.
-    fn unwait(&mut self, id: JobId, job: &Job, place: u32) {
-        let open = self.open.get_mut(&id).expect("a job with a waiting task is open");
-        if open.fresh.remove(place) {
-            return;
-        }
-        if let Some(shape) = open.excluded.remove(&place) {
-            if open.entered {
-                self.ready.remove(job.queue, job.user, shape, &entry(id, job, Some(place)));
-            }
-            self.give_back(shape);
-        }
-    }
-
-    fn give_back(&mut self, shape: ShapeId) {
-        if self.shapes.give_back(shape) {
-            self.candidates.remove(&shape);
-        }
-    }
-
-    /// Brings the entries of a job up to date.
-    fn refresh(&mut self, id: JobId, job: &Job) {
-        let Some(open) = self.open.get_mut(&id) else { return };
-        let throttled = job.throttled();
-        let enters = open.waits.verdict() == Verdict::Met && !open.waits_for_time && !throttled;
-        let fresh = enters && !open.fresh.is_empty();
-        let (queue, user) = (job.queue, job.user);
-        if fresh != open.entered_fresh {
-            open.entered_fresh = fresh;
-            if fresh {
-                self.ready.insert(queue, user, open.shape, entry(id, job, None));
-                self.queues[queue.0 as usize].stirred = true;
-            } else {
-                self.ready.remove(queue, user, open.shape, &entry(id, job, None));
-            }
-        }
-        if enters != open.entered {
-            open.entered = enters;
-            for (place, shape) in &open.excluded {
-                if enters {
-                    self.ready.insert(queue, user, *shape, entry(id, job, Some(*place)));
-                    self.queues[queue.0 as usize].stirred = true;
-                } else {
-                    self.ready.remove(queue, user, *shape, &entry(id, job, Some(*place)));
-                }
-            }
-        }
-    }
-
     /// Follows a change of one task, after it was made in the ledger. What waits for the job is left to
     /// [`Index::wake`].
     pub fn moved(&mut self, ledger: &Ledger, id: JobId, place: u32, before: &Before) {
@@ -562,8 +431,7 @@ impl Index {
 
     fn shift(&mut self, ledger: &Ledger, id: JobId, place: u32, before: &Before) {
         let job = &ledger.jobs[&id];
-        let task = &job.tasks[place as usize];
-        let after = Before::of(task);
+        let after = Before::of(&job.tasks[place as usize]);
         let name = TaskId { job: id, index: job.index_at(place) };
         match (before.finished, after.finished) {
             (true, false) => {
@@ -605,7 +473,7 @@ impl Index {
         }
         match (before.pending, after.pending) {
             (true, false) => self.unwait(id, job, place),
-            (false, true) => self.wait(id, job, place, task),
+            (false, true) => self.wait(ledger, id, job, place),
             (true, true) | (false, false) => {}
         }
     }
@@ -614,6 +482,13 @@ impl Index {
     fn settle(&mut self, ledger: &Ledger, id: JobId) {
         let job = &ledger.jobs[&id];
         self.refresh(id, job);
+        let active = job.tally.active > 0;
+        if let Some(open) = self.open.get_mut(&id)
+            && (open.active != active || job.tally.is_finished())
+        {
+            open.active = active;
+            self.rename(ledger, id, job);
+        }
         if job.tally.is_finished()
             && let Some(open) = self.open.remove(&id)
         {
@@ -624,48 +499,5 @@ impl Index {
                 self.release_kept(ledger, condition);
             }
         }
-    }
-
-    /// Lets jobs start whose time has come.
-    pub fn let_begin(&mut self, ledger: &Ledger, now: Moment) {
-        while let Some(id) = self.times.take_begun(now) {
-            let Some(open) = self.open.get_mut(&id) else { continue };
-            open.waits_for_time = false;
-            self.refresh(id, &ledger.jobs[&id]);
-        }
-    }
-
-    /// Looks again at the jobs that wait for `id`.
-    pub fn wake(&mut self, ledger: &Ledger, id: JobId) {
-        let Some(dependents) = self.dependents.get(&id) else { return };
-        let mut changed = Vec::new();
-        for dependent in dependents {
-            let Some(open) = self.open.get_mut(dependent) else { continue };
-            if open.waits.look_again(id, |test, target| verdict_of(ledger, test, target)) {
-                changed.push(*dependent);
-                match self.flow_of.get(dependent) {
-                    Some(flow) => drop(self.flows_stirred.insert(*flow)),
-                    None if open.waits.verdict() == Verdict::Never => {
-                        self.vain.insert(*dependent);
-                    }
-                    None => {}
-                }
-            }
-        }
-        for dependent in changed {
-            self.refresh(dependent, &ledger.jobs[&dependent]);
-        }
-    }
-}
-
-fn entry(id: JobId, job: &Job, place: Option<u32>) -> Entry {
-    Entry { priority: Reverse(job.spec.priority), job: id, place }
-}
-
-impl Job {
-    /// Whether as many of its tasks are on hosts as may be at once.
-    pub(crate) fn throttled(&self) -> bool {
-        let most = self.spec.array.as_ref().and_then(|array| array.running_max);
-        most.is_some_and(|most| self.tally.active >= most)
     }
 }

@@ -2,28 +2,29 @@
 
 use crate::dialect::{Dialect, System, slurm_name};
 use crate::spec::JobSpec;
-use crate::vocabulary::TaskId;
+use crate::vocabulary::{HostName, TaskId};
 
 impl JobSpec {
     /// Where the output of a task goes: a path below its directory, none if it is interactive. `%J` in what the user gave
     /// stands for the job, `%I` for the element. A path that ends in `/` is a directory, in which the file has the name that
-    /// it has if none is given. A job in Slurm's words has names in Slurm's notation.
+    /// it has if none is given. A job in Slurm's words has names in Slurm's notation, in which its host may be.
     #[must_use]
-    pub fn output_path(&self, task: TaskId) -> String {
+    pub fn output_path(&self, task: TaskId, host: Option<&HostName>) -> String {
         if self.interactive.is_some() {
             return String::new();
         }
-        below(self, self.output.as_deref().unwrap_or_default(), "out", task)
+        below(self, self.output.as_deref().unwrap_or_default(), "out", (task, host))
     }
 
     /// Where the errors of a task go, if not with the output.
     #[must_use]
-    pub fn error_path(&self, task: TaskId) -> Option<String> {
-        self.error.as_ref().map(|given| below(self, given, "err", task))
+    pub fn error_path(&self, task: TaskId, host: Option<&HostName>) -> Option<String> {
+        self.error.as_ref().map(|given| below(self, given, "err", (task, host)))
     }
 }
 
-fn below(spec: &JobSpec, given: &str, suffix: &str, task: TaskId) -> String {
+fn below(spec: &JobSpec, given: &str, suffix: &str, place: (TaskId, Option<&HostName>)) -> String {
+    let task = place.0;
     let element = if spec.array.is_some() { "-%I" } else { "" };
     let given = match given {
         file if !file.is_empty() && !file.ends_with('/') => file.to_owned(),
@@ -31,7 +32,7 @@ fn below(spec: &JobSpec, given: &str, suffix: &str, task: TaskId) -> String {
     };
     let name = match &spec.dialect {
         Some(Dialect { system: System::Slurm, index_shift, .. }) => {
-            slurm_name(&given, spec, *index_shift, task)
+            slurm_name(&given, spec, *index_shift, place)
         }
         Some(Dialect { system: System::Lsf, .. }) | None => {
             given.replace("%J", &task.job.to_string()).replace("%I", &task.index.to_string())
@@ -57,7 +58,7 @@ mod tests {
                 array: array.map(|array| array.parse().unwrap()),
                 ..JobSpec::default()
             };
-            (spec.output_path(task), spec.error_path(task))
+            (spec.output_path(task, None), spec.error_path(task, None))
         };
         let both = |out: &str, err: &str| (out.to_owned(), Some(err.to_owned()));
         assert_eq!(of(None, None), ("/srv/forebay-7.out".to_owned(), None));

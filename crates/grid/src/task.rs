@@ -382,6 +382,17 @@ impl Task {
         }
     }
 
+    /// When its last start was, or it ended without one.
+    pub(crate) fn begun(&self) -> Option<Moment> {
+        match self {
+            Task::Active(run) => run.phase.started(),
+            Task::Finished(finish) => {
+                Some(finish.last.and_then(|last| last.started).unwrap_or(finish.ended))
+            }
+            Task::Pending(_) | Task::Held(_) => None,
+        }
+    }
+
     /// Whether the change fits the state.
     fn takes(&self, step: &Step) -> bool {
         match (self, step) {

@@ -16,6 +16,28 @@ pub(crate) struct Waits {
     joints: Vec<Joint>,
     /// In the order of their jobs.
     leaves: Vec<Leaf>,
+    /// Parts that hold when it is the turn of the job among those with its name.
+    singletons: Vec<u32>,
+    turn: Turn,
+}
+
+/// Whether it is the turn of a job among those with its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It is not.
+    #[default]
+    Later,
+    /// It is.
+    Now,
+}
+
+impl Turn {
+    fn verdict(self) -> Verdict {
+        match self {
+            Turn::Later => Verdict::Unmet,
+            Turn::Now => Verdict::Met,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -68,9 +90,10 @@ impl Waits {
     /// A condition where `of` says what holds of a job or an element now.
     pub fn new(
         condition: &Condition<Target>,
+        turn: Turn,
         mut of: impl FnMut(Test, Target) -> Verdict,
     ) -> Waits {
-        let mut waits = Waits::default();
+        let mut waits = Waits { turn, ..Waits::default() };
         waits.joints.push(Joint { part_of: None, joins: Joins::All, never: 0, unmet: 0, met: 0 });
         waits.add(condition, 0, &mut of);
         waits.leaves.sort_by_key(|leaf| leaf.target.job);
@@ -93,6 +116,16 @@ impl Waits {
                 *self.joints[part_of as usize].parts(verdict) += 1;
                 return;
             }
+            // Each element waits for its own; the job does not.
+            Condition::Each(..) => {
+                *self.joints[part_of as usize].parts(Verdict::Met) += 1;
+                return;
+            }
+            Condition::Singleton => {
+                self.singletons.push(part_of);
+                *self.joints[part_of as usize].parts(self.turn.verdict()) += 1;
+                return;
+            }
         };
         let own = self.joints.len() as u32;
         self.joints.push(Joint { part_of: Some(part_of), joins, never: 0, unmet: 0, met: 0 });
@@ -112,11 +145,20 @@ impl Waits {
     pub fn look_again(&mut self, job: JobId, mut of: impl FnMut(Test, Target) -> Verdict) -> bool {
         let before = self.verdict();
         let first = self.leaves.partition_point(|leaf| leaf.target.job < job);
-        let Waits { joints, leaves } = self;
+        let Waits { joints, leaves, .. } = self;
         for leaf in leaves[first..].iter_mut().take_while(|leaf| leaf.target.job == job) {
             let now = of(leaf.test, leaf.target);
             let old = std::mem::replace(&mut leaf.verdict, now);
             replace(joints, leaf.part_of, old, now);
+        }
+        self.verdict() != before
+    }
+
+    /// Follows the turn of the job among those with its name; whether the whole is another than before.
+    pub fn take_turn(&mut self, turn: Turn) -> bool {
+        let (before, old) = (self.verdict(), std::mem::replace(&mut self.turn, turn));
+        for part_of in &self.singletons {
+            replace(&mut self.joints, *part_of, old.verdict(), turn.verdict());
         }
         self.verdict() != before
     }
@@ -156,11 +198,14 @@ mod tests {
             Condition::All(parts) => each(parts).into_iter().min().unwrap_or(Verdict::Met),
             Condition::Any(parts) => each(parts).into_iter().max().unwrap_or(Verdict::Never),
             Condition::Is(_, target) => now[&target.job],
+            Condition::Singleton => now[&JobId(0)],
+            Condition::Each(..) => Verdict::Met,
         }
     }
 
     fn conditions() -> impl Strategy<Value = Condition<Target>> {
-        (0_u64..6).prop_map(leaf).prop_recursive(4, 32, 5, |part| {
+        let single = prop_oneof![5 => (1_u64..6).prop_map(leaf), 1 => Just(Condition::Singleton)];
+        single.prop_recursive(4, 32, 5, |part| {
             let parts = proptest::collection::vec(part, 0..5);
             (any::<bool>(), parts).prop_map(|(all, parts)| {
                 if all { Condition::All(parts) } else { Condition::Any(parts) }
@@ -176,12 +221,19 @@ mod tests {
         ) {
             let mut now: BTreeMap<JobId, Verdict> =
                 (0..6).map(|job| (JobId(job), Verdict::Unmet)).collect();
-            let mut waits = Waits::new(&condition, |_, target| now[&target.job]);
+            let mut waits = Waits::new(&condition, Turn::Later, |_, target| now[&target.job]);
             prop_assert_eq!(waits.verdict(), whole(&condition, &now));
             for (job, verdict) in changes {
                 let before = waits.verdict();
-                now.insert(JobId(job), VERDICTS[verdict]);
-                let changed = waits.look_again(JobId(job), |_, target| now[&target.job]);
+                let verdict = VERDICTS[verdict];
+                let changed = if job == 0 {
+                    let turn = if verdict == Verdict::Met { Turn::Now } else { Turn::Later };
+                    now.insert(JobId(job), turn.verdict());
+                    waits.take_turn(turn)
+                } else {
+                    now.insert(JobId(job), verdict);
+                    waits.look_again(JobId(job), |_, target| now[&target.job])
+                };
                 prop_assert_eq!(waits.verdict(), whole(&condition, &now));
                 prop_assert_eq!(changed, waits.verdict() != before);
             }
@@ -191,7 +243,7 @@ mod tests {
     #[test]
     fn a_change_of_one_of_many_jobs_looks_at_that_one() {
         let all = Condition::All((1..=10_000).map(leaf).collect());
-        let mut waits = Waits::new(&all, |_, _| Verdict::Unmet);
+        let mut waits = Waits::new(&all, Turn::Later, |_, _| Verdict::Unmet);
         let mut looks = 0;
         for job in (1..=10_000).rev() {
             let changed = waits.look_again(JobId(job), |_, target| {

@@ -129,6 +129,56 @@ pub fn group_number_of(name: &str) -> io::Result<Option<u32>> {
     Ok(found(|| Group::from_name(name))?.map(|group| group.gid.as_raw()))
 }
 
+/// The full name of a user: the first part of the comment that its account has; none if it has none.
+///
+/// # Errors
+/// If the database does not answer.
+pub fn full_name_of(name: &str) -> io::Result<Option<String>> {
+    if name.contains('\0') {
+        return Ok(None);
+    }
+    let user = found(|| User::from_name(name))?;
+    let comment = user.map(|user| user.gecos.to_string_lossy().into_owned());
+    let first = comment.and_then(|comment| comment.split(',').next().map(str::to_owned));
+    Ok(first.filter(|first| !first.is_empty()))
+}
+
+/// A group of users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserGroup {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub gid: u32,
+    /// Users that the database lists for it. Those whose first group it is need not be among them.
+    pub members: Vec<String>,
+}
+
+impl From<Group> for UserGroup {
+    fn from(group: Group) -> UserGroup {
+        UserGroup { name: group.name, gid: group.gid.as_raw(), members: group.mem }
+    }
+}
+
+/// The group with this name, if there is one.
+///
+/// # Errors
+/// If the database does not answer.
+pub fn group_named(name: &str) -> io::Result<Option<UserGroup>> {
+    if name.contains('\0') {
+        return Ok(None);
+    }
+    Ok(found(|| Group::from_name(name))?.map(UserGroup::from))
+}
+
+/// The group with this number, if it has a name.
+///
+/// # Errors
+/// If the database does not answer.
+pub fn group_numbered(gid: u32) -> io::Result<Option<UserGroup>> {
+    Ok(found(|| Group::from_gid(nix::unistd::Gid::from_raw(gid)))?.map(UserGroup::from))
+}
+
 /// An entry of the database. An answer that getpwnam_r(3) names as that of systems that find nobody is none.
 fn found<E>(look: impl Fn() -> nix::Result<Option<E>>) -> io::Result<Option<E>> {
     loop {
@@ -158,6 +208,10 @@ mod tests {
             assert_eq!(group_number_of(name).unwrap(), None);
         }
         assert_eq!(name_of(4_000_000_001).unwrap(), None);
+        let group = group_named("root").unwrap().unwrap();
+        assert_eq!((group.gid, group_numbered(0).unwrap()), (0, Some(group.clone())));
+        assert_eq!(group_named("no such group").unwrap(), None);
+        assert_eq!(full_name_of("no such user").unwrap(), None);
     }
 
     #[test]

@@ -89,6 +89,10 @@ impl Name {
             if error.downcast_ref::<Unprinted>().is_some_and(Unprinted::is_reader_gone) {
                 return ExitCode::from(141);
             }
+            if error.is::<words::VersionAsked>() {
+                note!("{}", lsf::VERSION);
+                return ExitCode::SUCCESS;
+            }
             row::fault(self.fault, self.name, &error)
         })
     }

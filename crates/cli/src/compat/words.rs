@@ -80,6 +80,11 @@ pub enum Until {
     End,
 }
 
+/// A command of LSF was given `-V`: it prints its version in place of anything else.
+#[derive(Debug, thiserror::Error)]
+#[error("-V prints the version of a command: it is not an option of a job")]
+pub struct VersionAsked;
+
 /// How a command line is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Grammar {
@@ -158,7 +163,7 @@ impl Grammar {
     /// Reads a command line.
     ///
     /// # Errors
-    /// If an option lacks its value, has one that it does not take, or is refused.
+    /// If an option lacks its value, has one that it does not take, or is refused; [`VersionAsked`].
     pub fn read(&self, words: &[String]) -> Result<Given> {
         let mut given = Given::default();
         let mut rest = words.iter();
@@ -175,6 +180,7 @@ impl Grammar {
             }
             match word.strip_prefix("--") {
                 Some(long) => self.read_long(long, &mut rest, &mut given)?,
+                None if self.style == Style::Lsf && word == "-V" => bail!(VersionAsked),
                 None if self.style == Style::Lsf && self.of_name(&word[1..]).is_some() => {
                     self.read_long(&word[1..], &mut rest, &mut given)?;
                 }
@@ -324,6 +330,14 @@ mod tests {
         assert_eq!(read_words(&GNU, "--nt 3").unwrap().value("ntasks"), Some("3"));
         assert_eq!(read_words(&GNU, "-n=3 -- -x").unwrap().words, ["-x"]);
         assert!(!read_words(&GNU, "--req").unwrap().has("requeue"));
+    }
+
+    #[test]
+    fn every_command_of_lsf_has_a_version_and_none_of_slurm_has_it_by_this_letter() {
+        assert!(read_words(&LSF, "a -noheader -V").unwrap_err().is::<VersionAsked>());
+        let until = Grammar { until: Until::FirstWord, ..LSF };
+        assert_eq!(read_words(&until, "-n 4 a.sh -V").unwrap().words, ["a.sh", "-V"]);
+        assert!(read_words(&GNU, "-V").is_ok());
     }
 
     #[test]

@@ -144,3 +144,42 @@ fn salloc_runs_a_shell_or_a_command_in_a_job() {
     assert!(refused.stderr.contains("--no-shell is not supported"), "{}", refused.stderr);
     let _ = site.sh("echo 'exit 4' | SHELL=/bin/sh salloc").expect_code(4);
 }
+
+#[test]
+fn elements_follow_their_partners_and_what_was_used_is_reported() {
+    let site = Site::start();
+    let wait = "while test ! -e go-$SLURM_ARRAY_TASK_ID; do sleep 0.02; done";
+    site.sh(&format!("sbatch -A lab -a 0-1 --wrap '{wait}'")).succeeds();
+    site.sh("sbatch -A lab -a 0-1 -d aftercorr:1 -o out-%a.%N --wrap true").succeeds();
+    std::fs::write(site.grid.jobs.join("go-1"), "").unwrap();
+    site.grid.wait_for("2[2]", "done");
+    assert!(site.grid.jobs.join("out-1.h1").exists());
+    assert_eq!(site.says("squeue -h -j 2 -o '%i %t %r'"), "2_[0] PD Dependency\n");
+    assert!(site.says("scontrol show job 2_1").contains("/out-1.h1\n"));
+    std::fs::write(site.grid.jobs.join("go-0"), "").unwrap();
+    site.grid.wait_for("2[1]", "done");
+    let said = site.sh("sbatch -a 0-2 -d aftercorr:1 --wrap true").expect_code(1).stderr;
+    assert!(said.contains("has no element 2"), "{said}");
+    let user = site.says("id -un");
+    let user = user.trim();
+    let report = "cluster AccountUtilizationByUser start=today format=account,login";
+    assert_eq!(site.says(&format!("sreport -nP {report}")), format!("root|\nlab|\nlab|{user}\n"));
+    assert_eq!(
+        site.says("sreport -nP user top start=today format=login,account"),
+        format!("{user}|lab\n")
+    );
+    let utilization = site.says("sreport cluster utilization start=today -t percent");
+    assert!(utilization.contains("Usage reported in Percentage of Total\n"), "{utilization}");
+    assert!(utilization.contains("100.00%"), "{utilization}");
+    let said = site.sh("sreport job SizesByAccount").expect_code(1).stderr;
+    assert!(said.contains("not recorded"), "{said}");
+    assert!(
+        site.says("bugroup")
+            .lines()
+            .any(|line| line.split(' ').next() == Some(site.says("id -gn").trim()))
+    );
+    assert!(
+        site.sh("bugroup no-such-group").expect_code(255).stderr.contains("No such user group")
+    );
+    assert!(site.sh("bkill -V").expect_code(0).stderr.contains("LSF"));
+}

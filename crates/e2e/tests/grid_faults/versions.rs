@@ -1,11 +1,13 @@
-//! An agent of an earlier version than its controller.
+//! What an agent does with orders of a controller, which is the test: one of a later version, and one that sends a warning again.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use forebay_e2e::mounted::scratch_folder;
 use forebay_e2e::need::forebay;
+use forebay_e2e::wait_until;
 use serde_json::{Value, json};
 
 use crate::fixture::LIMIT;
@@ -54,16 +56,20 @@ impl Drop for Agent {
     }
 }
 
-#[test]
-fn an_agent_that_does_not_know_an_option_reports_the_job_as_not_started_and_stays() {
-    let folder = scratch_folder();
-    let root = folder.path().join("g");
+/// Starts an agent whose controller is the test.
+fn agent_of(root: &Path) -> (Agent, UnixListener) {
     std::fs::create_dir_all(root.join("grid")).expect("makes ROOT");
     let listener = UnixListener::bind(root.join("grid/controller.sock")).expect("listens");
     let mut command = Command::new(forebay());
-    command.arg("agent").arg(&root).args(["--name", "h1", "--slots", "1", "--cgroup", "none"]);
+    command.arg("agent").arg(root).args(["--name", "h1", "--slots", "2", "--cgroup", "none"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let _agent = Agent(command.spawn().expect("starts an agent"));
+    (Agent(command.spawn().expect("starts an agent")), listener)
+}
+
+#[test]
+fn an_agent_that_does_not_know_an_option_reports_the_job_as_not_started_and_stays() {
+    let folder = scratch_folder();
+    let (_agent, listener) = agent_of(&folder.path().join("g"));
     // What a controller of a later version says.
     let mut lines = Lines::over(listener.accept().expect("the agent connects").0);
     assert_eq!(lines.read()["ask"], "join");
@@ -83,4 +89,66 @@ fn an_agent_that_does_not_know_an_option_reports_the_job_as_not_started_and_stay
     // On the same connection.
     lines.send(&grant);
     lines.report("load");
+}
+
+#[test]
+fn a_warning_that_is_sent_again_reaches_a_job_that_did_not_get_it_and_no_other() {
+    const SCRIPT: &str = "trap 'echo warned >>$0' USR1; trap 'echo last >>$0' USR2; echo ready >>$0; while :; do sleep 0.02; done";
+    let folder = scratch_folder();
+    let (_agent, listener) = agent_of(&folder.path().join("g"));
+    let user = Command::new("id").arg("-un").output().expect("asks for the user");
+    let user = String::from_utf8(user.stdout).expect("a name").trim().to_owned();
+    let connect = || {
+        let mut lines = Lines::over(listener.accept().expect("the agent connects").0);
+        assert_eq!(lines.read()["ask"], "join");
+        lines
+    };
+    let grant = json!({"order": "grant", "lease": "60 s"});
+    let order = |order: &str, job: u64| json!({"order": order, "task": {"job": job, "index": 0}, "attempt": 1});
+    let file = |job: u64| folder.path().join(format!("said-{job}"));
+    let said = |job: u64| std::fs::read_to_string(file(job)).unwrap_or_default();
+    let mut lines = connect();
+    lines.send(&grant);
+    for job in [7, 8] {
+        let mut launch = order("launch", job);
+        launch["requeues"] = json!(0);
+        launch["user"] = json!(user);
+        launch["slots"] = json!(1);
+        launch["time_limit"] = json!("10 min");
+        let path = file(job).display().to_string();
+        let command = ["bash", "-c", SCRIPT, &path];
+        launch["spec"] = json!({
+            "command": command, "warning": "program:USR1@1 min", "directory": "/", "output": "/dev/null"
+        });
+        lines.send(&launch);
+        lines.report("started");
+        wait_until("the job is ready", LIMIT, || said(job) == "ready\n");
+    }
+    lines.send(&order("warn", 7));
+    wait_until("the first job is warned", LIMIT, || said(7) == "ready\nwarned\n");
+    // The warning of the other one was lost with the connection. The controller does not know which one was.
+    drop(lines);
+    let mut lines = connect();
+    for job in [7, 8] {
+        lines.send(&order("warn", job));
+    }
+    lines.send(&grant);
+    for job in [7, 8] {
+        // A shim passes signals on in their order, and so does the shell.
+        wait_until("the job is warned", LIMIT, || said(job).starts_with("ready\nwarned\n"));
+        let mut signal = order("signal", job);
+        signal["signal"] = json!("usr2");
+        lines.send(&signal);
+        wait_until("the job has had both", LIMIT, || said(job).ends_with("last\n"));
+        assert_eq!(said(job), "ready\nwarned\nlast\n");
+    }
+    // Of another end it is warned as ever.
+    lines.send(&order("warn", 7));
+    wait_until("the job is warned again", LIMIT, || said(7).ends_with("last\nwarned\n"));
+    for job in [7, 8] {
+        let mut kill = order("kill", job);
+        kill["why"] = json!("asked");
+        lines.send(&kill);
+        lines.report("exited");
+    }
 }

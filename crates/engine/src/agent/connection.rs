@@ -68,6 +68,7 @@ impl Agent {
         let Ok(reading) = stream.try_clone() else { return };
         let _ = stream.set_write_timeout(Some(Duration::from_secs(10)));
         self.connection += 1;
+        self.is_granted = false;
         self.sent_ms.clear();
         self.sent_ms.push_back(uptime_ms());
         let runs = self.runs.iter().map(|((task, attempt), status)| RunReport {
@@ -112,6 +113,13 @@ impl Agent {
         self.next_connect_ms = uptime_ms() + self.connect_pause_ms;
         self.connect_pause_ms = (2 * self.connect_pause_ms).min(CONNECT_PAUSE_MAX_MS);
         tracing::info!("connected to the controller");
+    }
+
+    /// Notes a warning of a run. Whether it is one to be left out: before its first grant on a connection the controller sends those again that
+    /// may have been lost with the one before.
+    pub(super) fn has_warned(&mut self, run: (TaskId, Attempt)) -> bool {
+        self.warned.retain(|warned| self.runs.contains_key(warned));
+        !self.warned.insert(run) && !self.is_granted
     }
 
     /// Does what it can about an order that is not understood: its controller is probably of a later version. A job that was to

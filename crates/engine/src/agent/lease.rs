@@ -23,6 +23,7 @@ impl Agent {
     /// Lets jobs run for so long from when the message was sent that is answered by this.
     pub(super) fn take_grant(&mut self, lease_ms: u64) {
         self.lease_ms = lease_ms;
+        self.is_granted = true;
         let Some(sent) = self.sent_ms.pop_front() else { return };
         if let Err(error) = self.renew(sent + lease_ms).and_then(|()| self.settle_memory()) {
             tracing::error!("the lease of this host is not renewed: {error:#}");

@@ -19,7 +19,7 @@ mod start;
 mod vigil;
 pub mod watchdog;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -158,6 +158,10 @@ struct Agent {
     runs: BTreeMap<(TaskId, Attempt), Status>,
     stream: Option<UnixStream>,
     connection: u64,
+    /// Whether the controller has answered on this connection.
+    is_granted: bool,
+    /// Runs that were warned.
+    warned: BTreeSet<(TaskId, Attempt)>,
     /// When the messages were sent that no grant has answered yet.
     sent_ms: VecDeque<u64>,
     lease_ms: u64,
@@ -344,6 +348,7 @@ impl Agent {
                 self.next_connect_ms = uptime_ms() + REFUSED_PAUSE_MS;
             }
             Order::Grant { lease } => self.take_grant(lease.as_ms()),
+            Order::Warn { task, attempt } if self.has_warned((task, attempt)) => {}
             order @ (Order::Kill { .. }
             | Order::Suspend { .. }
             | Order::Signal { .. }

@@ -1,6 +1,6 @@
 //! How an agent begins: its folders and locks, what an agent before it has left, its threads.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -86,6 +86,8 @@ pub fn run(settings: Settings) -> Result<()> {
         runs: BTreeMap::new(),
         stream: None,
         connection: 0,
+        is_granted: false,
+        warned: BTreeSet::new(),
         sent_ms: VecDeque::new(),
         lease_ms: 1000,
         wanted: Vec::new(),

@@ -137,7 +137,9 @@ impl Notifier {
         facts.extend(engine.submitted(job).map(|at| ("submitted", time(at))));
         facts.extend(more);
         if spec.array.is_none() && spec.interactive.is_none() {
-            facts.push(("output", json!(spec.output_path(TaskId::only(job)))));
+            let task = TaskId::only(job);
+            let host = engine.state(task).and_then(|state| state.last_start().host);
+            facts.push(("output", json!(spec.output_path(task, host.as_ref()))));
         }
         let settings = engine.settings();
         let note = Note {

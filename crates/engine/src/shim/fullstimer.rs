@@ -27,7 +27,7 @@ const SUFFIX: &str = ".fullstimer";
 pub fn path(task: &Task) -> Option<PathBuf> {
     let launch = &task.launch;
     launch.wrap.as_ref().filter(|wrap| wrap.fullstimer)?;
-    let output = launch.spec.output_path(launch.task);
+    let output = launch.spec.output_path(launch.task, Some(&task.host));
     let is_file = !output.is_empty() && !output.starts_with("/dev/");
     is_file.then(|| Path::new(&launch.spec.directory).join(format!("{output}{SUFFIX}")))
 }

@@ -132,8 +132,9 @@ pub fn become_job(
 ) -> Result<impl FnMut() -> std::io::Result<()> + Send + Sync + 'static> {
     let spec = &task.launch.spec;
     let text = |path: &str| CString::new(Path::new(path).as_os_str().as_bytes());
-    let output = text(&spec.output_path(task.launch.task))?;
-    let error = spec.error_path(task.launch.task).map(|path| text(&path)).transpose()?;
+    let (id, host) = (task.launch.task, Some(&task.host));
+    let output = text(&spec.output_path(id, host))?;
+    let error = spec.error_path(id, host).map(|path| text(&path)).transpose()?;
     let directory = text(if spec.directory.is_empty() { "/" } else { &spec.directory })?;
     let empties = task.launch.attempt.0 == 1 && spec.old_output() == OldOutput::Emptied;
     let fresh = if empties { libc::O_TRUNC } else { 0 };

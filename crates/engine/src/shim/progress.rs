@@ -55,8 +55,10 @@ impl Progress {
             Part::Program => ("start", spec.command.first().cloned()),
             Part::User => ("become user", Some(launch.user.to_string())),
             Part::Directory => ("enter the working directory", Some(spec.directory.clone())),
-            Part::Output => ("open the output", Some(spec.output_path(launch.task))),
-            Part::Error => ("open the error file", spec.error_path(launch.task)),
+            Part::Output => {
+                ("open the output", Some(spec.output_path(launch.task, Some(&task.host))))
+            }
+            Part::Error => ("open the error file", spec.error_path(launch.task, Some(&task.host))),
         };
         Error::Io { action, path: path.map(PathBuf::from).unwrap_or_default(), source }
     }

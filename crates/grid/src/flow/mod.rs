@@ -209,6 +209,16 @@ impl FlowSpec {
             Condition::All(parts) => return Ok(Condition::All(all(parts)?)),
             Condition::Any(parts) => return Ok(Condition::Any(all(parts)?)),
             Condition::Is(test, job) => (*test, job),
+            Condition::Each(..) => {
+                return Err(
+                    "[*] is not allowed in flows: name the elements, or all of them".to_owned()
+                );
+            }
+            Condition::Singleton => {
+                return Err(
+                    "singleton() is not allowed in flows: say after which job it comes".to_owned()
+                );
+            }
         };
         if test == Test::PostErr {
             return Err("post_err is not allowed in flows: a work area that cannot be removed \
@@ -312,7 +322,8 @@ impl<R> Condition<R> {
             Condition::All(parts) | Condition::Any(parts) => {
                 parts.iter().for_each(|part| part.each(act));
             }
-            Condition::Is(test, of) => act(*test, of),
+            Condition::Is(test, of) | Condition::Each(test, of) => act(*test, of),
+            Condition::Singleton => {}
         }
     }
 
@@ -323,6 +334,8 @@ impl<R> Condition<R> {
             Condition::All(parts) => Condition::All(all(parts)),
             Condition::Any(parts) => Condition::Any(all(parts)),
             Condition::Is(test, of) => Condition::Is(*test, into(of)),
+            Condition::Each(test, of) => Condition::Each(*test, into(of)),
+            Condition::Singleton => Condition::Singleton,
         }
     }
 }
@@ -334,6 +347,7 @@ pub(crate) fn asks_for_failure(test: Test) -> bool {
         Test::Done
         | Test::Ended
         | Test::Started
+        | Test::StartedFor(_)
         | Test::PostDone
         | Test::Number(Countable::Done | Countable::Ended | Countable::Started, _) => false,
     }

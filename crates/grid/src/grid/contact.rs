@@ -40,6 +40,7 @@ impl Grid {
         now.load = None;
         now.contact.state = Reach::Up;
         self.index.configure(&self.ledger);
+        self.warn_again(host, &joined.runs, out);
         self.grant(host, out);
         let mut reported = Vec::new();
         for report in joined.runs {
@@ -156,6 +157,7 @@ impl Grid {
         let now = &mut self.index.hosts[host.0 as usize];
         now.load = Some(load);
         now.since_load = 0;
+        self.trust_warnings(host);
         self.grant(host, out);
         if self.has_thresholds() || self.index.shapes.any(|shape| shape.io_heavy) {
             self.index.stir();

@@ -1,11 +1,11 @@
 //! Commands of users and admins.
 
-use crate::depend::Verdict;
+use crate::depend::{self, Verdict};
 use crate::event::{Effect, JobSignal, Outcome, QueueVerb, Refusal, Verb};
 use crate::footprint;
 use crate::grid::Grid;
 use crate::hosts::Reach;
-use crate::index::{self, Before};
+use crate::index::Before;
 use crate::journal::{Change, HostSwitch, Intake, Starts};
 use crate::ledger::Job;
 use crate::spans::Spans;
@@ -162,7 +162,7 @@ impl Grid {
         }
         let Some(condition) = &job.condition else { return Ok(()) };
         let is_gone = condition.jobs().iter().any(|id| !self.ledger.jobs.contains_key(id));
-        if is_gone && index::verdict(&self.ledger, condition) == Verdict::Never {
+        if is_gone && depend::verdict(&self.ledger, self.now, condition) == Verdict::Never {
             return Err(Refusal::Invalid(format!(
                 "job {target} depends on jobs that are no longer known, so it would wait forever: submit it again"
             )));
@@ -238,7 +238,8 @@ impl Grid {
         }
         self.record(Change::Waiting { job, places, step }, out);
         self.index.moved_together(&self.ledger, job, &before);
-        self.index.wake(&self.ledger, job);
+        let places: Vec<u32> = before.iter().map(|(place, _)| *place).collect();
+        self.index.wake(&self.ledger, job, &places);
         let release = |(task, requeues)| Effect::ReleaseWork { task, requeues, host: None };
         out.effects.extend(areas.into_iter().map(release));
         if self.ledger.jobs[&job].tally.is_finished() {

@@ -6,18 +6,18 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::{AreaExceeded, Exceeded};
-use crate::depend::Verdict;
+use crate::depend::{self, Verdict};
 use crate::grid::Grid;
 use crate::grid::dispatch::SlotLimit;
 use crate::group::JobGroup;
-use crate::index;
 use crate::ledger::Job;
+use crate::parse::dependency::Condition;
 use crate::parse::period::Period;
 use crate::ready::{Entry, Shape};
 use crate::service::ServiceState;
 use crate::task::{Cause, Excluded, Finish, Task, Waiting, Why};
 use crate::vocabulary::{
-    HostId, HostName, JobId, Moment, QueueName, ReservationName, ResourceName, TaskId,
+    HostId, HostName, JobId, Moment, QueueName, ReservationName, ResourceName, Target, TaskId,
 };
 use crate::warning::Warning;
 
@@ -412,16 +412,18 @@ impl Grid {
             }
             Task::Finished(finish) => Some(match finish.last {
                 Some(last) => placed(last.host, last.why, Vec::new()),
-                None => Explanation::NeverRan { reasons: self.explain_end(job, finish) },
+                None => Explanation::NeverRan { reasons: self.explain_end(id, job, finish) },
             }),
             Task::Held(waiting) => Some(self.explain_wait(id, job, waiting, vec![Reason::Held])),
             Task::Pending(waiting) => Some(self.explain_wait(id, job, waiting, Vec::new())),
         }
     }
 
-    fn explain_end(&self, job: &Job, finish: &Finish) -> Vec<Reason> {
+    fn explain_end(&self, id: TaskId, job: &Job, finish: &Finish) -> Vec<Reason> {
         let condition = job.condition.as_ref().filter(|_| finish.cause == Cause::DependencyNever);
-        let parts = condition.map(|condition| self.never_parts(condition));
+        let place = job.place_of(id.index).expect("a task that is known has a place");
+        let parts =
+            condition.map(|condition| self.never_parts(&self.of_element(condition, job, place)));
         let parts = parts.filter(|parts| !parts.is_empty());
         parts.map(Reason::DependencyNever).into_iter().collect()
     }
@@ -530,9 +532,25 @@ impl Grid {
         HostVerdict { host, obstacle, unable, resource, reservation, near }
     }
 
+    /// What a condition says of the element at a place of a job.
+    fn of_element(
+        &self,
+        condition: &Condition<Target>,
+        job: &Job,
+        place: u32,
+    ) -> Condition<Target> {
+        condition.of_element(&|other| {
+            let partner = self.ledger.jobs.get(&other)?;
+            partner.partner_of(job, place).map(|place| partner.index_at(place))
+        })
+    }
+
     fn explain_dependency(&self, id: TaskId, job: &Job, reasons: &mut Vec<Reason>) {
         let Some(condition) = &job.condition else { return };
-        let whole = self.verdict_of(id.job);
+        let place = job.place_of(id.index).expect("a task that is known has a place");
+        let pairs = depend::verdict_of_pairs(&self.ledger, &condition.pairs(), (job, place));
+        let condition = &self.of_element(condition, job, place);
+        let whole = self.verdict_of(id.job).min(pairs);
         if whole == Verdict::Met {
             return;
         }
@@ -542,7 +560,12 @@ impl Grid {
         }
         let mut unmet = Vec::new();
         condition.leaves(&mut |leaf| {
-            if index::verdict(&self.ledger, leaf) == Verdict::Unmet {
+            if matches!(leaf, Condition::Singleton) {
+                let other = self.index.names.in_the_way_of(id.job, job);
+                unmet.extend(
+                    other.map(|other| format!("the end of job {other} with the same name")),
+                );
+            } else if depend::verdict(&self.ledger, self.now, leaf) == Verdict::Unmet {
                 unmet.push(leaf.to_string());
             }
         });

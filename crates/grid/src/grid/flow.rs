@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::depend::Verdict;
+use crate::depend::{Verdict, verdict};
 use crate::event::{Effect, Outcome, Refusal, Verb};
 use crate::flow::event::{Firing, FlowChange, FlowEffect, FlowEvent, FlowState, Started};
 use crate::flow::ledger::FlowRun;
@@ -13,7 +13,7 @@ use crate::flow::{FlowId, FlowSpec, asks_for_failure};
 use crate::footprint;
 use crate::grid::Grid;
 use crate::grid::possible::waiting_places;
-use crate::index::{Index, verdict};
+use crate::index::Index;
 use crate::journal::{Change, Submitted};
 use crate::ledger::{Job, Ledger};
 use crate::parse::dependency::Condition;
@@ -305,7 +305,8 @@ impl Grid {
             let (id, skipped, number) = (step.job, step.skipped, place as u32);
             let job = &self.ledger.jobs[&id];
             let condition = job.condition.as_ref();
-            let vain = condition.is_some_and(|c| verdict(&self.ledger, c) == Verdict::Never);
+            let vain =
+                condition.is_some_and(|c| verdict(&self.ledger, self.now, c) == Verdict::Never);
             if skipped && !vain && !killed {
                 self.unskip(flow, number, id, out);
             }
@@ -352,12 +353,12 @@ impl Grid {
         for step in &run.steps {
             // A condition that can hold again (somebody had a job requeued) makes the step run again.
             let condition = self.ledger.jobs[&step.job].condition.as_ref();
-            let vain = |whole| verdict(&self.ledger, whole) == Verdict::Never;
+            let vain = |whole| verdict(&self.ledger, self.now, whole) == Verdict::Never;
             let mut fine = step.skipped && condition.is_some_and(vain);
             condition.into_iter().for_each(|condition| {
                 condition.leaves(&mut |leaf| {
                     let Condition::Is(test, target) = leaf else { return };
-                    let vain = verdict(&self.ledger, leaf) == Verdict::Never;
+                    let vain = verdict(&self.ledger, self.now, leaf) == Verdict::Never;
                     let excused = asks_for_failure(*test) || steps.get(&target.job) == Some(&true);
                     fine &= !vain || excused;
                 });
@@ -411,7 +412,7 @@ impl Grid {
         }
         self.index.flow_reopened(&self.ledger, flow);
         for job in &jobs {
-            self.index.forget(*job, &self.ledger.jobs[job]);
+            self.index.forget(&self.ledger, *job, &self.ledger.jobs[job]);
         }
         for job in &jobs {
             self.index.flow_of.remove(job);

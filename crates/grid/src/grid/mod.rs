@@ -175,7 +175,8 @@ impl Grid {
             Dispatch::Event if stirred => self.now.after(ROUND_AGAIN_MS),
             Dispatch::Event => self.next_reservation(),
         };
-        let times = self.index.times.next();
+        let delayed = self.index.delays.first().map_or(Moment::NEVER, |(at, ..)| *at);
+        let times = self.index.times.next().min(delayed);
         let looks = self.next_look.min(self.reservations_look).min(self.preempt_look);
         let next = looks.min(deadline).min(times).min(round);
         next.min(self.next_forgetting()).min(self.next_firing())
@@ -227,7 +228,7 @@ impl Grid {
         let before = Before::of(&self.ledger.jobs[&task.job].tasks[place as usize]);
         self.record(Change::Task { task, step }, out);
         self.index.moved(&self.ledger, task.job, place, &before);
-        self.index.wake(&self.ledger, task.job);
+        self.index.wake(&self.ledger, task.job, &[place]);
     }
 
     fn place_of(&self, task: TaskId) -> u32 {
@@ -273,7 +274,7 @@ impl Grid {
                 self.index.keep(&self.ledger.jobs[&job], job);
                 continue;
             }
-            self.index.forget(job, &self.ledger.jobs[&job]);
+            self.index.forget(&self.ledger, job, &self.ledger.jobs[&job]);
             self.record(Change::Forgotten(job), out);
             out.effects.push(Effect::Forgotten { job });
         }

@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 use forebay_base::ByteSize;
 
 use crate::config::{HostConfig, HostEngine, OnNever, Role};
-use crate::depend::Verdict;
+use crate::depend::{self, Verdict};
 use crate::event::{Outcome, Refusal};
 use crate::grid::Grid;
-use crate::index;
 use crate::ledger::Job;
 use crate::parse::dependency::Condition;
 use crate::ready::Shape;
@@ -166,12 +165,55 @@ impl Grid {
         condition: Option<&Condition<Target>>,
     ) -> Result<(), Refusal> {
         let Some(condition) = condition else { return Ok(()) };
-        let never = index::verdict(&self.ledger, condition) == Verdict::Never;
+        if spec.name.is_empty() && condition.has_singleton() {
+            let fault =
+                "singleton() is about jobs with the same name, and this job has none: name it (-J)";
+            return Err(Refusal::Invalid(fault.to_owned()));
+        }
+        self.check_pairs(spec, condition)?;
+        let never = depend::verdict(&self.ledger, self.now, condition) == Verdict::Never;
         if !never || self.on_never(spec) == OnNever::Keep {
             return Ok(());
         }
         let parts = self.never_parts(condition).join(", ");
         Err(Refusal::Invalid(format!("it could never start: {parts}")))
+    }
+
+    /// Refuses what a condition says of elements with the same index, if there are none.
+    fn check_pairs(&self, spec: &JobSpec, condition: &Condition<Target>) -> Result<(), Refusal> {
+        let pairs = condition.pairs();
+        if pairs.is_empty() {
+            return Ok(());
+        }
+        let refused = |fault: String| Err(Refusal::Invalid(fault));
+        let plain = condition.pairs_of_all();
+        if plain < pairs.len() {
+            let fault = "[*] in a dependency: join it to the rest with && only";
+            return refused(fault.to_owned());
+        }
+        let Some(array) = &spec.array else {
+            return refused(
+                "[*] in a dependency is about the elements of an array, which this job is not"
+                    .to_owned(),
+            );
+        };
+        for (_, other) in pairs {
+            let Some(partner) = self.ledger.jobs.get(&other) else { continue };
+            if partner.spec.array.is_none() {
+                return refused(format!("{other}[*]: job {other} is not an array"));
+            }
+            let shift = spec.index_shift();
+            let indices = (0..array.count()).filter_map(|place| array.index_at(place));
+            let alone = indices.map(|index| index - shift.min(index)).find(|index| {
+                partner.place_of(index.saturating_add(partner.spec.index_shift())).is_none()
+            });
+            if let Some(index) = alone {
+                return refused(format!(
+                    "{other}[*]: job {other} has no element {index}, which this job has"
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn on_never(&self, spec: &JobSpec) -> OnNever {
@@ -190,7 +232,7 @@ impl Grid {
         let mut more = 0;
         condition.leaves(&mut |leaf| {
             let Condition::Is(_, target) = leaf else { return };
-            if index::verdict(&self.ledger, leaf) != Verdict::Never {
+            if depend::verdict(&self.ledger, self.now, leaf) != Verdict::Never {
                 return;
             }
             if parts.len() >= SHOWN_MAX {
@@ -227,6 +269,17 @@ impl Grid {
 
     /// Ends what waits for something that can no longer come. Steps of flows are left to their flow.
     pub(super) fn end_what_waits_in_vain(&mut self, out: &mut Outcome) {
+        while let Some(task) = self.index.vain_tasks.pop_first() {
+            let Some(job) = self.ledger.jobs.get(&task.job) else { continue };
+            let Some(place) = job.place_of(task.index) else { continue };
+            let waits = matches!(job.tasks[place as usize], Task::Pending(_) | Task::Held(_));
+            let pairs = job.condition.as_ref().map(Condition::pairs).unwrap_or_default();
+            let verdict = depend::verdict_of_pairs(&self.ledger, &pairs, (job, place));
+            if waits && verdict == Verdict::Never && !self.keeps_waiting(&job.spec) {
+                let places = [place].into_iter().collect();
+                self.change_waiting(task.job, places, Step::NeverMet, out);
+            }
+        }
         while let Some(id) = self.index.vain.pop_first() {
             let Some(job) = self.ledger.jobs.get(&id) else { continue };
             if self.verdict_of(id) != Verdict::Never || self.keeps_waiting(&job.spec) {

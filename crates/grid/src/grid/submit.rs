@@ -229,7 +229,11 @@ impl Grid {
         match condition {
             Condition::All(parts) => Ok(Condition::All(all(parts)?)),
             Condition::Any(parts) => Ok(Condition::Any(all(parts)?)),
-            Condition::Is(test, job) => {
+            Condition::Is(test, job) | Condition::Each(test, job) => {
+                let ask = match condition {
+                    Condition::Each(..) => Condition::Each,
+                    _ => Condition::Is,
+                };
                 let mut jobs = Vec::new();
                 for id in self.jobs_of(&job.job, search)? {
                     let target = Target { job: id, index: job.index };
@@ -237,10 +241,11 @@ impl Grid {
                     if job.index.is_some_and(|index| known.place_of(index).is_none()) {
                         return Err(Refusal::NoSuchJob(target));
                     }
-                    jobs.push(Condition::Is(*test, target));
+                    jobs.push(ask(*test, target));
                 }
                 Ok(if jobs.len() == 1 { jobs.remove(0) } else { Condition::All(jobs) })
             }
+            Condition::Singleton => Ok(Condition::Singleton),
         }
     }
 
@@ -253,12 +258,10 @@ impl Grid {
             JobName::Name(name) => name,
         };
         let prefix = name.split('*').next().unwrap_or("");
-        let names = search.user.into_iter().flat_map(|user| {
-            let names = self.index.named.range((user, prefix.to_owned())..);
-            names.take_while(move |((owner, _), _)| *owner == user)
-        });
+        let user = search.user.into_iter();
+        let names = user.flat_map(|user| self.index.names.beginning_with(user, prefix));
         let mut found = Vec::new();
-        for ((_, known), jobs) in names.take_while(|((_, known), _)| known.starts_with(prefix)) {
+        for (known, jobs) in names {
             search.look()?;
             if !matches(name, known) {
                 continue;

@@ -1,15 +1,17 @@
 //! What happens because time passes: time limits, windows, silent hosts.
 
 use crate::config::{Dispatch, QueueConfig};
-use crate::event::{Effect, Outcome};
+use crate::event::{Effect, Outcome, RunReport, RunStatus};
 use crate::grid::Grid;
 use crate::grid::possible::waiting_places;
 use crate::task::{Ending, Phase, Step, Stops, Task};
-use crate::vocabulary::{Moment, QueueId, TaskId};
+use crate::vocabulary::{HostId, Moment, QueueId, TaskId};
 
 impl Grid {
     /// Does what is due until now.
     pub(super) fn let_time_pass(&mut self, out: &mut Outcome) {
+        self.index.clock = self.now;
+        self.index.pass_delays(&self.ledger);
         self.warn_what_ends_soon(out);
         while let Some((at, task)) = self.index.deadlines.first().copied()
             && at <= self.now
@@ -42,7 +44,7 @@ impl Grid {
         }
     }
 
-    /// Warns tasks whose end is near, once. A host that cannot be reached is told when it is back.
+    /// Warns tasks whose end is near, once for each end. A host that cannot be reached is told when it is back.
     fn warn_what_ends_soon(&mut self, out: &mut Outcome) {
         while let Some((at, task)) = self.index.warnings.first().copied()
             && at <= self.now
@@ -63,8 +65,36 @@ impl Grid {
                 continue;
             }
             self.step(task, Step::Warned, out);
+            self.index.hosts[host.0 as usize].unsure_warnings.insert(task, self.now);
             let host = self.host_name(host);
             out.effects.push(Effect::Warn { task, attempt, host });
+        }
+    }
+
+    /// A host that was heard of for so long after a warning has got it: both went over one connection.
+    pub(super) fn trust_warnings(&mut self, host: HostId) {
+        const IN_FLIGHT_MS: u64 = 1000;
+        let now = self.now;
+        let unsure = &mut self.index.hosts[host.0 as usize].unsure_warnings;
+        unsure.retain(|_, warned| warned.after(IN_FLIGHT_MS) > now);
+    }
+
+    /// Sends warnings again that were lost if the former connection of a host had been broken by then. Before the first grant of the new
+    /// one: an agent knows them by that, and passes none on twice.
+    pub(super) fn warn_again(&mut self, host: HostId, runs: &[RunReport], out: &mut Outcome) {
+        let unsure = std::mem::take(&mut self.index.hosts[host.0 as usize].unsure_warnings);
+        for report in runs {
+            let (task, attempt) = (report.task, report.attempt);
+            let run = self.ledger.task(task).and_then(Task::run);
+            let runs = run.is_some_and(|run| {
+                run.host == host && run.attempt == attempt && run.warned && run.ending.is_none()
+            });
+            let is_alive = matches!(report.status, RunStatus::Running | RunStatus::Stopped);
+            if runs && is_alive && unsure.contains_key(&task) {
+                self.index.hosts[host.0 as usize].unsure_warnings.insert(task, self.now);
+                let host = self.host_name(host);
+                out.effects.push(Effect::Warn { task, attempt, host });
+            }
         }
     }
 

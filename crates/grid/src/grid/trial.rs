@@ -2,12 +2,15 @@
 
 use std::cmp::Reverse;
 
+use crate::depend::{Verdict, look};
 use crate::event::Refusal;
 use crate::grid::Grid;
+use crate::parse::dependency::Condition;
 use crate::ready::Shape;
 use crate::reserve::Fit;
 use crate::spec::JobSpec;
-use crate::vocabulary::{HostId, HostName, Moment, QueueId, QueueName, UserId, UserName};
+use crate::vocabulary::{HostId, HostName, Moment, QueueId, QueueName, Target, UserId, UserName};
+use crate::waits::{Turn, Waits};
 
 /// What would become of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,9 +33,7 @@ impl Grid {
         let queue = spec.queue.clone().expect("a job that is admitted has a queue");
         let id = QueueId(self.ledger.queues.find(&queue).expect("a queue of the settings"));
         let unknown = Trial { queue: queue.clone(), host: None, start: None };
-        let waits = condition.is_some_and(|condition| {
-            crate::index::verdict(&self.ledger, &condition) != crate::depend::Verdict::Met
-        });
+        let waits = condition.is_some_and(|condition| self.waits_for_now(user, &spec, &condition));
         if spec.held || waits || self.is_held_up(id, user, &spec) {
             return Ok(unknown);
         }
@@ -45,6 +46,22 @@ impl Grid {
             return Ok(unknown);
         }
         Ok(Trial { queue, host: Some(self.host_name(host)), start: Some(start) })
+    }
+
+    /// Whether a new job has to wait for what its condition says.
+    fn waits_for_now(
+        &self,
+        user: &UserName,
+        spec: &JobSpec,
+        condition: &Condition<Target>,
+    ) -> bool {
+        let user = self.ledger.users.find(user).map(UserId);
+        let names = &self.index.names;
+        let is_second = user.is_some_and(|user| names.any_unfinished(user, &spec.name));
+        let turn = if is_second { Turn::Later } else { Turn::Now };
+        let of = |test, target| look(&self.ledger, self.now, (test, target), &mut Vec::new());
+        // Elements that wait for others start one by one.
+        !condition.pairs().is_empty() || Waits::new(condition, turn, of).verdict() != Verdict::Met
     }
 
     /// Whether something else than room on hosts keeps a job from starting.

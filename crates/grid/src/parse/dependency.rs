@@ -2,7 +2,7 @@
 //!
 //! `&&` binds more tightly than `||`; parentheses group. Each condition names a job by its number, or
 //! the user's jobs by a name in which `*` stands for any characters, and one element with `[3]`. A
-//! bare job means `done`. There is no negation: what was true and becomes false could let a job start
+//! bare job means `done`; `singleton()` is about the jobs with the same name. There is no negation: what was true and becomes false could let a job start
 //! whose reason has gone.
 
 use std::fmt;
@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::period::Period;
 use super::{ParseError, Scanner};
 use crate::vocabulary::{JobId, NAME_BYTES_MAX, as_text};
 
@@ -27,6 +28,10 @@ pub enum Condition<R> {
     Any(Vec<Condition<R>>),
     /// Something about a job.
     Is(Test, R),
+    /// Something about the element of another job with the same index as the element that waits.
+    Each(Test, R),
+    /// Of the unfinished jobs of the user with the name of the job itself it is the first, and no other one is on a host.
+    Singleton,
 }
 
 /// What is asked of a job. Of a whole array it is asked of all elements together, as said.
@@ -47,6 +52,8 @@ pub enum Test {
     PostErr,
     /// How many elements are so compares so.
     Number(Countable, Comparison),
+    /// It started so long ago at least, or ended without having been started; every element did.
+    StartedFor(Period),
 }
 
 /// What is counted of an array.
@@ -135,7 +142,25 @@ pub enum JobName {
 pub struct Dependency(pub Condition<JobRef>);
 
 const CALLS: &str = "done, ended, exit, started, post_done, post_err, numdone, numexit, numended, \
-                     numstart";
+                     numstart, singleton";
+
+/// Which element of a job is meant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    /// The one that is named, or all.
+    Named,
+    /// The one with the index of the element that waits.
+    SameIndex,
+}
+
+impl Which {
+    fn ask(self, test: Test, job: JobRef) -> Condition<JobRef> {
+        match self {
+            Which::Named => Condition::Is(test, job),
+            Which::SameIndex => Condition::Each(test, job),
+        }
+    }
+}
 
 struct Reader<'a> {
     scanner: Scanner<'a>,
@@ -199,8 +224,8 @@ impl Reader<'_> {
         }
         let word = self.word()?;
         if word.1 || !self.scanner.take("(") {
-            let job = self.job(word, start)?;
-            return Ok(Condition::Is(Test::Done, job));
+            let (job, which) = self.job(word, start)?;
+            return Ok(which.ask(Test::Done, job));
         }
         self.call(&word.0, start)
     }
@@ -224,7 +249,7 @@ impl Reader<'_> {
         Ok((word.to_owned(), false))
     }
 
-    fn job(&mut self, word: (String, bool), start: usize) -> Result<JobRef, ParseError> {
+    fn job(&mut self, word: (String, bool), start: usize) -> Result<(JobRef, Which), ParseError> {
         let (text, quoted) = word;
         let job = match text.parse::<u64>() {
             Ok(0) => return Err(self.scanner.refuse_at(start, "job numbers start at 1")),
@@ -238,8 +263,10 @@ impl Reader<'_> {
             }
             Ok(_) | Err(_) => JobName::Name(text),
         };
-        let mut index = None;
-        if self.scanner.take("[") {
+        let (mut index, mut which) = (None, Which::Named);
+        if self.scanner.take("[*]") {
+            which = Which::SameIndex;
+        } else if self.scanner.take("[") {
             let at = self.scanner.at();
             let number = self.scanner.number("the index of an element", super::array::INDEX_MAX)?;
             if number == 0 {
@@ -248,11 +275,16 @@ impl Reader<'_> {
             self.scanner.expect("]")?;
             index = Some(number);
         }
-        Ok(JobRef { job, index })
+        Ok((JobRef { job, index }, which))
     }
 
     /// What follows the opening parenthesis of a call.
     fn call(&mut self, name: &str, start: usize) -> Result<Condition<JobRef>, ParseError> {
+        if name == "singleton" {
+            self.scanner.skip_blanks();
+            self.scanner.expect(")")?;
+            return Ok(Condition::Singleton);
+        }
         let countable = match name {
             "numdone" => Some(Countable::Done),
             "numexit" => Some(Countable::Exit),
@@ -276,10 +308,18 @@ impl Reader<'_> {
         self.scanner.skip_blanks();
         let at = self.scanner.at();
         let word = self.word()?;
-        let job = self.job(word, at)?;
+        let (job, which) = self.job(word, at)?;
+        if countable.is_some() && which == Which::SameIndex {
+            let reason = format!("{name} counts elements, and [*] is one of them");
+            return Err(self.scanner.refuse_at(at, reason));
+        }
         self.scanner.skip_blanks();
         let comma = self.scanner.at();
         let mut comparison = None;
+        if plain == Some(Test::Started) && self.scanner.take(",") {
+            let period = self.period()?;
+            return Ok(which.ask(Test::StartedFor(period), job));
+        }
         if self.scanner.take(",") {
             if plain.is_some_and(|test| test != Test::Exit(None)) {
                 let reason = format!("{name} takes exactly one job");
@@ -298,7 +338,18 @@ impl Reader<'_> {
         };
         self.scanner.skip_blanks();
         self.scanner.expect(")")?;
-        Ok(Condition::Is(test, job))
+        Ok(which.ask(test, job))
+    }
+
+    /// A time up to the closing parenthesis.
+    fn period(&mut self) -> Result<Period, ParseError> {
+        self.scanner.skip_blanks();
+        let start = self.scanner.at();
+        let text = self.scanner.run(|c| c != ')').trim().to_owned();
+        let period = text.parse::<Period>();
+        let period = period.map_err(|error| self.scanner.refuse_at(start, error.to_string()))?;
+        self.scanner.expect(")")?;
+        Ok(period)
     }
 
     fn comparison(&mut self) -> Result<Comparison, ParseError> {
@@ -351,6 +402,7 @@ fn print_test(f: &mut fmt::Formatter<'_>, test: Test, job: &impl fmt::Display) -
         Test::Exit(None) => write!(f, "exit({job})"),
         Test::Exit(Some(comparison)) => write!(f, "exit({job}, {comparison})"),
         Test::Started => write!(f, "started({job})"),
+        Test::StartedFor(period) => write!(f, "started({job}, {period})"),
         Test::PostDone => write!(f, "post_done({job})"),
         Test::PostErr => write!(f, "post_err({job})"),
         Test::Number(countable, comparison) => {
@@ -369,6 +421,8 @@ impl<R: fmt::Display> fmt::Display for Condition<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (parts, sign) = match self {
             Condition::Is(test, job) => return print_test(f, *test, job),
+            Condition::Singleton => return f.write_str("singleton()"),
+            Condition::Each(test, job) => return print_test(f, *test, &format_args!("{job}[*]")),
             Condition::All(parts) => (parts, " && "),
             Condition::Any(parts) => (parts, " || "),
         };
@@ -377,7 +431,7 @@ impl<R: fmt::Display> fmt::Display for Condition<R> {
                 f.write_str(sign)?;
             }
             match part {
-                Condition::Is(..) => part.fmt(f)?,
+                Condition::Is(..) | Condition::Each(..) | Condition::Singleton => part.fmt(f)?,
                 Condition::All(_) | Condition::Any(_) => write!(f, "({part})")?,
             }
         }

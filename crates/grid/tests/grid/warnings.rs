@@ -5,7 +5,7 @@ use forebay_grid::event::{Memory, RunReport, RunStatus, Verb};
 use forebay_grid::grid::{Explanation, Reason};
 use forebay_grid::modify::{Changes, Set};
 use forebay_grid::parse::period::Period;
-use forebay_grid::spec::JobSpec;
+use forebay_grid::spec::{Exit, JobSpec};
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId};
 use forebay_grid::{Effect, Event};
 
@@ -130,6 +130,57 @@ fn a_host_that_cannot_be_reached_is_told_of_a_warning_when_it_is_back() {
     rig.back("a", task);
     assert_eq!(warned(&rig.pass(1)), [task]);
     assert!(warned(&rig.pass(1)).is_empty());
+}
+
+/// Whether a warning comes before what lets the agent go on, by which it knows that it may be sent again.
+fn comes_first(effects: &[Effect]) -> bool {
+    let place = |wanted: fn(&Effect) -> bool| effects.iter().position(wanted);
+    let granted = place(|effect| matches!(effect, Effect::GrantLease { .. }));
+    place(|effect| matches!(effect, Effect::Warn { .. })) < granted
+}
+
+#[test]
+fn a_warning_on_a_connection_that_is_broken_is_sent_again_over_the_next_one_while_the_job_runs() {
+    let mut rig = Rig::new("[general]\nlease = \"10 min\"\nhost_timeout = \"20 min\"", &[("a", 4)]);
+    let tasks = [(); 3].map(|()| rig.running(warned_at(300, "USR1@1 min")));
+    assert_eq!(warned(&rig.pass(240_000)), tasks);
+    rig.pass(20_000);
+    // Nothing was heard since. The second has ended meanwhile, of which the controller hears now; the third is being ended.
+    rig.command("u", tasks[2].job, Verb::Kill);
+    let report = |task, status| RunReport { task, attempt: Attempt(1), status };
+    let ended = RunStatus::Exited(Exit::Code(0), None);
+    let runs = vec![
+        report(tasks[0], RunStatus::Running),
+        report(tasks[1], ended),
+        report(tasks[2], RunStatus::Running),
+    ];
+    let effects = rig.join("a", 4, Memory::Kept, runs);
+    assert_eq!(warned(&effects), [tasks[0]]);
+    assert!(comes_first(&effects), "{effects:?}");
+    // Also if this connection is no better; not once the host was heard of after that.
+    let again = |rig: &mut Rig| {
+        let runs = vec![report(tasks[0], RunStatus::Running)];
+        warned(&rig.join("a", 4, Memory::Kept, runs))
+    };
+    assert_eq!(again(&mut rig), [tasks[0]]);
+    rig.pass(2000);
+    rig.load("a", forebay_grid::config::Load::default());
+    assert!(again(&mut rig).is_empty());
+}
+
+#[test]
+fn a_warning_of_which_the_host_was_heard_later_is_not_sent_again() {
+    let mut rig = Rig::new("[general]\nlease = \"10 min\"\nhost_timeout = \"20 min\"", &[("a", 4)]);
+    let task = rig.running(warned_at(300, "USR1@1 min"));
+    assert_eq!(warned(&rig.pass(240_000)), [task]);
+    // What was sent before the warning came says nothing.
+    rig.pass(100);
+    rig.load("a", forebay_grid::config::Load::default());
+    let runs = || vec![RunReport { task, attempt: Attempt(1), status: RunStatus::Running }];
+    assert_eq!(warned(&rig.join("a", 4, Memory::Kept, runs())), [task]);
+    rig.pass(1000);
+    rig.load("a", forebay_grid::config::Load::default());
+    assert!(warned(&rig.join("a", 4, Memory::Kept, runs())).is_empty());
 }
 
 #[test]

@@ -25,7 +25,6 @@ const OPTIONS: &[Opt] = &[
     read("q", ' ', Value),
     read("S", ' ', Value),
     read("u", ' ', Value),
-    read("V", ' ', Nothing),
     harmless("w", ' ', Nothing),
 ];
 
@@ -229,10 +228,6 @@ fn block(one: &Ended) -> String {
 /// Runs bacct, over the jobs that the grid still knows.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let given = GRAMMAR.read(arguments)?;
-    if given.has("V") {
-        note!("{}", super::VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
     let mut client = client()?;
     let all = ended(&given, &mut client)?;
     ensure!(!all.is_empty(), "No matching job found");

@@ -42,7 +42,6 @@ const OPTIONS: &[Opt] = &[
     read("sum", ' ', Nothing),
     harmless("UF", ' ', Nothing),
     read("u", 'u', Value),
-    read("V", ' ', Nothing),
     read("w", 'w', Nothing),
     read("W", 'W', Nothing),
     harmless("X", 'X', Nothing),
@@ -399,10 +398,6 @@ fn chosen(given: &Given, client: &mut Client, with_ended: bool) -> Result<(Vec<R
 /// Runs bjobs; the exit code is 255 if a job that was named is not known.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let given = GRAMMAR.read(arguments)?;
-    if given.has("V") {
-        note!("{}", super::VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
     // An array is shown with its elements that have ended.
     let with_ended = given.has("a") || given.has("d") || given.has("A");
     let mut client = client()?;

@@ -95,7 +95,6 @@ const OPTIONS: &[Opt] = &[
     read("W", ' ', Value),
     read("x", ' ', Nothing),
     harmless("XF", ' ', Nothing),
-    read("V", ' ', Nothing),
 ];
 
 const GRAMMAR: Grammar =
@@ -329,10 +328,6 @@ pub fn refuse_input(given: &Given) -> Result<()> {
 /// Runs it; the exit code is 255 if the job is refused, with `-K` that of the job.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let given = GRAMMAR.read(arguments)?;
-    if given.has("V") {
-        note!("{}", super::VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
     let is_attached = ["I", "Ip", "Is"].iter().any(|option| given.has(option));
     if is_attached {
         let words = given.words.clone();

@@ -15,10 +15,9 @@ use super::super::row::{Row, client, known, rows};
 use super::super::words::{Grammar, Opt, Style, Takes, Until, read};
 use super::{now, state};
 
-use Takes::{Nothing, Value};
+use Takes::Value;
 
-const OPTIONS: &[Opt] =
-    &[read("w", ' ', Value), read("t", ' ', Value), read("r", ' ', Value), read("V", ' ', Nothing)];
+const OPTIONS: &[Opt] = &[read("w", ' ', Value), read("t", ' ', Value), read("r", ' ', Value)];
 
 const GRAMMAR: Grammar =
     Grammar { command: "bwait", style: Style::Lsf, until: Until::End, tables: &[OPTIONS] };
@@ -102,6 +101,7 @@ fn holds(test: Test, rows: &[Row]) -> Result<Verdict> {
             };
             (comparison.holds(number), count.ended() < count.all)
         }
+        Test::StartedFor(_) => bail!("started with a time is not supported by bwait: use started"),
         Test::PostDone | Test::PostErr => {
             bail!("post_done and post_err are not supported by bwait: use done or ended")
         }
@@ -119,6 +119,9 @@ fn looked_up(condition: &Condition<JobRef>, client: &mut Client) -> Result<Condi
         parts.iter().map(|part| looked_up(part, client)).collect::<Result<Vec<_>>>()
     };
     Ok(match condition {
+        Condition::Singleton | Condition::Each(..) => {
+            bail!("singleton() and [*] are about a job that waits, and bwait is not one")
+        }
         Condition::All(parts) => Condition::All(all(parts)?),
         Condition::Any(parts) => Condition::Any(all(parts)?),
         Condition::Is(test, JobRef { job, index }) => {
@@ -162,6 +165,7 @@ fn verdict(condition: &Condition<Target>, client: &mut Client) -> Result<Verdict
             }
             Ok(most)
         }
+        Condition::Singleton | Condition::Each(..) => Ok(Verdict::NotYet),
         Condition::Is(test, target) => {
             let found = known(client, *target)?;
             let found = found.with_context(|| format!("Job <{target}> is not found"))?;
@@ -173,10 +177,6 @@ fn verdict(condition: &Condition<Target>, client: &mut Client) -> Result<Verdict
 /// Runs bwait; the exit code is 0 once the condition is true, 1 if it can never be or the time is over.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let given = GRAMMAR.read(arguments)?;
-    if given.has("V") {
-        note!("{}", super::VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
     let text = given.value("w").context("-w CONDITION is missing")?;
     let condition: Dependency = text.parse()?;
     let minutes = |option: &'static str| {

@@ -30,7 +30,6 @@ const CHOICE: &[Opt] = &[
     read("P", ' ', Value),
     read("q", ' ', Value),
     read("u", ' ', Value),
-    read("V", ' ', Nothing),
 ];
 
 const BKILL: &[Opt] = &[
@@ -110,10 +109,6 @@ fn run(
 ) -> Result<ExitCode> {
     let grammar = Grammar { command, style: Style::Lsf, until: Until::End, tables: own };
     let given = grammar.read(arguments)?;
-    if given.has("V") {
-        note!("{}", super::VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
     let verb = given.value("s").map_or(Ok(verb), |signal| verb_of("-s ", signal))?;
     let mut client = client()?;
     let wanted = chosen(&mut client, &given)?;

@@ -17,7 +17,6 @@ const CHANGES: &[Opt] = &[
     read("Ln", ' ', Nothing),
     refused("sla", ' ', Value, "a grid has no service classes"),
     refused("u", ' ', Value, "a user changes only groups of his own"),
-    read("V", ' ', Nothing),
 ];
 
 const BJGROUP: &[Opt] = &[
@@ -25,21 +24,15 @@ const BJGROUP: &[Opt] = &[
     read("noheader", ' ', Nothing),
     harmless("s", ' ', Nothing),
     read("u", ' ', Value),
-    read("V", ' ', Nothing),
 ];
 
 fn words(
     command: &'static str,
     tables: &'static [&'static [Opt]],
     arguments: &[String],
-) -> Result<Option<Given>> {
+) -> Result<Given> {
     let grammar = Grammar { command, style: Style::Lsf, until: Until::End, tables };
-    let given = grammar.read(arguments)?;
-    if given.has("V") {
-        note!("{}", super::VERSION);
-        return Ok(None);
-    }
-    Ok(Some(given))
+    grammar.read(arguments)
 }
 
 /// The group that a command names. One slash at its end is passed over.
@@ -69,7 +62,7 @@ fn limit(given: &Given) -> Result<Option<u32>> {
 
 /// Runs bgadd.
 pub fn bgadd(arguments: &[String]) -> Result<ExitCode> {
-    let Some(given) = words("bgadd", &[CHANGES], arguments)? else { return Ok(ExitCode::SUCCESS) };
+    let given = words("bgadd", &[CHANGES], arguments)?;
     let group = named(&given)?;
     change(&mut client()?, group.clone(), GroupVerb::Add { limit: limit(&given)? })?;
     outln!("Job group <{group}> was added.");
@@ -78,7 +71,7 @@ pub fn bgadd(arguments: &[String]) -> Result<ExitCode> {
 
 /// Runs bgmod.
 pub fn bgmod(arguments: &[String]) -> Result<ExitCode> {
-    let Some(given) = words("bgmod", &[CHANGES], arguments)? else { return Ok(ExitCode::SUCCESS) };
+    let given = words("bgmod", &[CHANGES], arguments)?;
     ensure!(given.has("L") || given.has("Ln"), "-L or -Ln is missing");
     let group = named(&given)?;
     change(&mut client()?, group.clone(), GroupVerb::Limit { limit: limit(&given)? })?;
@@ -88,7 +81,7 @@ pub fn bgmod(arguments: &[String]) -> Result<ExitCode> {
 
 /// Runs bgdel; with `0` all groups of the user that have no unfinished jobs.
 pub fn bgdel(arguments: &[String]) -> Result<ExitCode> {
-    let Some(given) = words("bgdel", &[CHANGES], arguments)? else { return Ok(ExitCode::SUCCESS) };
+    let given = words("bgdel", &[CHANGES], arguments)?;
     let mut client = client()?;
     let groups = match given.words.first().map(String::as_str) {
         Some("0") => {
@@ -131,9 +124,7 @@ fn table(groups: &[GroupView], user: &str, is_headed: bool) -> String {
 
 /// Runs bjgroup: the groups of this user, or those that are named.
 pub fn bjgroup(arguments: &[String]) -> Result<ExitCode> {
-    let Some(given) = words("bjgroup", &[BJGROUP], arguments)? else {
-        return Ok(ExitCode::SUCCESS);
-    };
+    let given = words("bjgroup", &[BJGROUP], arguments)?;
     let user = me();
     ensure!(
         given.value("u").is_none_or(|wanted| wanted == user || wanted == "all"),

@@ -7,7 +7,7 @@ use forebay_engine::protocol::{Answer, Ask, HostState, HostView};
 use forebay_grid::config::Load;
 
 use super::super::row::client;
-use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, ignored, read};
+use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, ignored};
 use super::NOTHING;
 
 use Takes::{Nothing, Value};
@@ -19,22 +19,17 @@ const OPTIONS: &[Opt] = &[
     harmless("N", ' ', Nothing),
     ignored("I", ' ', Value),
     ignored("R", ' ', Value),
-    read("V", ' ', Nothing),
 ];
 
-/// The hosts that are named, or all; none if only the version was asked for.
-fn hosts(command: &'static str, arguments: &[String]) -> Result<Option<Vec<HostView>>> {
+/// The hosts that are named, or all.
+fn hosts(command: &'static str, arguments: &[String]) -> Result<Vec<HostView>> {
     let grammar = Grammar { command, style: Style::Lsf, until: Until::End, tables: &[OPTIONS] };
     let given = grammar.read(arguments)?;
-    if given.has("V") {
-        note!("{}", super::VERSION);
-        return Ok(None);
-    }
     let Answer::Hosts { hosts, .. } = client()?.ask(&Ask::Hosts)? else {
         bail!("the controller is a different version");
     };
     if given.words.is_empty() {
-        return Ok(Some(hosts));
+        return Ok(hosts);
     }
     let mut named = Vec::new();
     for word in &given.words {
@@ -43,7 +38,7 @@ fn hosts(command: &'static str, arguments: &[String]) -> Result<Option<Vec<HostV
             None => bail!("{word}: Bad host name, host name not found"),
         }
     }
-    Ok(Some(named))
+    Ok(named)
 }
 
 /// A number of MiB as LSF shows it.
@@ -98,7 +93,7 @@ fn load_line(host: &HostView) -> String {
 
 /// Runs lsload.
 pub fn lsload(arguments: &[String]) -> Result<ExitCode> {
-    let Some(hosts) = hosts("lsload", arguments)? else { return Ok(ExitCode::SUCCESS) };
+    let hosts = hosts("lsload", arguments)?;
     let mut text = String::from(
         "HOST_NAME       status  r15s   r1m  r15m   ut    pg  ls    it   tmp   swp   mem\n",
     );
@@ -109,7 +104,7 @@ pub fn lsload(arguments: &[String]) -> Result<ExitCode> {
 
 /// Runs lshosts.
 pub fn lshosts(arguments: &[String]) -> Result<ExitCode> {
-    let Some(hosts) = hosts("lshosts", arguments)? else { return Ok(ExitCode::SUCCESS) };
+    let hosts = hosts("lshosts", arguments)?;
     let mut text =
         String::from("HOST_NAME      type    model  cpuf ncpus maxmem maxswp server RESOURCES\n");
     for host in hosts {

@@ -6,6 +6,7 @@
 mod bacct;
 mod bjobs;
 pub mod bsub;
+mod bugroup;
 mod bwait;
 mod control;
 mod format;
@@ -33,7 +34,7 @@ use forebay_grid::vocabulary::Moment;
 use super::{Call, Name};
 
 /// What `-V` prints.
-const VERSION: &str = "Forebay, with commands in the style of LSF 10.1";
+pub const VERSION: &str = "Forebay, with commands in the style of LSF 10.1";
 
 /// What stands for a value that there is none of.
 const NOTHING: &str = "-";
@@ -62,6 +63,7 @@ pub const NAMES: &[Name] = &[
     Name { name: "bjgroup", call: group::bjgroup, fault: 255 },
     Name { name: "bparams", call: params::bparams, fault: 255 },
     Name { name: "busers", call: users::busers, fault: 255 },
+    Name { name: "bugroup", call: bugroup::bugroup, fault: 255 },
     Name { name: "blimits", call: users::blimits, fault: 255 },
     Name { name: "bpeek", call: lists::bpeek, fault: 255 },
     Name { name: "bqueues", call: lists::bqueues, fault: 255 },

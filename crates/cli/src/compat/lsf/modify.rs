@@ -52,7 +52,6 @@ const BMOD: &[Opt] = &[
     read("tn", ' ', Nothing),
     read("U", ' ', Value),
     read("Un", ' ', Nothing),
-    read("V", ' ', Nothing),
     read("W", ' ', Value),
     read("Wn", ' ', Nothing),
     read("w", ' ', Value),
@@ -205,10 +204,6 @@ fn change_all(
 /// Runs bmod.
 pub fn bmod(arguments: &[String]) -> Result<ExitCode> {
     let given = GRAMMAR.read(arguments)?;
-    if given.has("V") {
-        note!("{}", super::VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
     let changes = changes(&given)?;
     ensure!(!changes.is_empty(), "No parameters to modify are given");
     change_all(
@@ -228,16 +223,11 @@ const BSWITCH: &[Opt] = &[
     refused("app", ' ', Value, "jobs are not chosen by application profile"),
     read("g", ' ', Value),
     refused("G", ' ', Value, "jobs are not chosen by user group; use -u"),
-    read("V", ' ', Nothing),
 ];
 
 /// Runs bswitch.
 pub fn bswitch(arguments: &[String]) -> Result<ExitCode> {
     let given = Grammar { command: "bswitch", tables: &[BSWITCH], ..GRAMMAR }.read(arguments)?;
-    if given.has("V") {
-        note!("{}", super::VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
     let Some((queue, words)) = given.words.split_first() else { bail!("Queue name is missing") };
     let queue: QueueName = queue.parse().map_err(anyhow::Error::msg)?;
     let mut client = client()?;
@@ -265,12 +255,8 @@ pub fn bswitch(arguments: &[String]) -> Result<ExitCode> {
 
 /// Moves a job; a position that is not 1 is refused.
 fn ranked(command: &'static str, rank: Rank, end: &str, arguments: &[String]) -> Result<ExitCode> {
-    const OPTIONS: &[Opt] = &[harmless("u", ' ', Value), read("V", ' ', Nothing)];
+    const OPTIONS: &[Opt] = &[harmless("u", ' ', Value)];
     let given = Grammar { command, tables: &[OPTIONS], ..GRAMMAR }.read(arguments)?;
-    if given.has("V") {
-        note!("{}", super::VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
     let position = given.words.get(1).map_or("1", String::as_str);
     ensure!(
         position == "1" && given.words.len() <= 2,

@@ -12,8 +12,7 @@ use super::default_queue;
 
 use Takes::Nothing;
 
-const OPTIONS: &[Opt] =
-    &[read("a", ' ', Nothing), read("l", ' ', Nothing), read("V", ' ', Nothing)];
+const OPTIONS: &[Opt] = &[read("a", ' ', Nothing), read("l", ' ', Nothing)];
 
 const GRAMMAR: Grammar =
     Grammar { command: "bparams", style: Style::Lsf, until: Until::End, tables: &[OPTIONS] };
@@ -102,10 +101,6 @@ fn report(queue: &str, limits: &LimitsView, is_all: bool, is_long: bool) -> Stri
 /// Runs bparams.
 pub fn bparams(arguments: &[String]) -> Result<ExitCode> {
     let given = GRAMMAR.read(arguments)?;
-    if given.has("V") {
-        note!("{}", super::VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
     let mut client = client()?;
     let queue = default_queue(&mut client)?;
     let limits = match client.ask(&Ask::Limits)? {

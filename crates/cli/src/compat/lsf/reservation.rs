@@ -31,17 +31,11 @@ const OPTIONS: &[Opt] = &[
     refused("s", ' ', Nothing, "close hosts with badmin or forebay host close"),
     refused("t", ' ', Value, "a reservation of a Forebay grid is not repeated: give -b and -e"),
     read("u", ' ', Value),
-    read("V", ' ', Nothing),
 ];
 
-fn words(command: &'static str, arguments: &[String]) -> Result<Option<Given>> {
+fn words(command: &'static str, arguments: &[String]) -> Result<Given> {
     let grammar = Grammar { command, style: Style::Lsf, until: Until::End, tables: &[OPTIONS] };
-    let given = grammar.read(arguments)?;
-    if given.has("V") {
-        note!("{}", super::VERSION);
-        return Ok(None);
-    }
-    Ok(Some(given))
+    grammar.read(arguments)
 }
 
 /// Names in an option, with blanks or commas between them.
@@ -72,7 +66,7 @@ fn free_name(user: &str, known: &[AdvanceReservation]) -> Result<ReservationName
 
 /// Runs brsvadd. Slots (`-n`) are those of all hosts together, taken from the hosts in their order alike.
 pub fn brsvadd(arguments: &[String]) -> Result<ExitCode> {
-    let Some(given) = words("brsvadd", arguments)? else { return Ok(ExitCode::SUCCESS) };
+    let given = words("brsvadd", arguments)?;
     let mut client = client()?;
     let known = all(client.ask(&Ask::Reservations)?)?;
     let users: Vec<UserName> = names(&given, "u")?;
@@ -124,7 +118,7 @@ fn each_of(slots: u32, wanted: &[HostName], there: &[HostView]) -> Result<u32> {
 
 /// Runs brsvdel.
 pub fn brsvdel(arguments: &[String]) -> Result<ExitCode> {
-    let Some(given) = words("brsvdel", arguments)? else { return Ok(ExitCode::SUCCESS) };
+    let given = words("brsvdel", arguments)?;
     ensure!(!given.words.is_empty(), "the name of a reservation is missing");
     let mut client = client()?;
     for word in &given.words {
@@ -145,7 +139,7 @@ fn short(at: Moment) -> String {
 
 /// Runs brsvs.
 pub fn brsvs(arguments: &[String]) -> Result<ExitCode> {
-    let Some(given) = words("brsvs", arguments)? else { return Ok(ExitCode::SUCCESS) };
+    let given = words("brsvs", arguments)?;
     let mut client = client()?;
     let wanted = |of: &AdvanceReservation| {
         given.words.is_empty() || given.words.iter().any(|word| word == of.name.as_str())

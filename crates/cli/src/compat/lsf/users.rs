@@ -12,14 +12,13 @@ use super::{NOTHING, state};
 
 use Takes::{Nothing, Value};
 
-const BUSERS: &[Opt] = &[harmless("w", ' ', Nothing), read("V", ' ', Nothing)];
+const BUSERS: &[Opt] = &[harmless("w", ' ', Nothing)];
 
 const BLIMITS: &[Opt] = &[
     harmless("a", ' ', Nothing),
     harmless("c", ' ', Nothing),
     harmless("w", ' ', Nothing),
     read("q", ' ', Value),
-    read("V", ' ', Nothing),
 ];
 
 /// Slots of a user by the states of his jobs.
@@ -64,10 +63,6 @@ pub fn busers(arguments: &[String]) -> Result<ExitCode> {
     let grammar =
         Grammar { command: "busers", style: Style::Lsf, until: Until::End, tables: &[BUSERS] };
     let given = grammar.read(arguments)?;
-    if given.has("V") {
-        note!("{}", super::VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
     let mut client = client()?;
     let Answer::Limits { limits: LimitsView { user_slots_max, .. } } = client.ask(&Ask::Limits)?
     else {
@@ -124,10 +119,6 @@ pub fn blimits(arguments: &[String]) -> Result<ExitCode> {
     let grammar =
         Grammar { command: "blimits", style: Style::Lsf, until: Until::End, tables: &[BLIMITS] };
     let given = grammar.read(arguments)?;
-    if given.has("V") {
-        note!("{}", super::VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
     let mut client = client()?;
     let (Answer::Limits { limits }, Answer::Queues { mut queues, .. }) =
         (client.ask(&Ask::Limits)?, client.ask(&Ask::Queues)?)

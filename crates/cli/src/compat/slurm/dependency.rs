@@ -5,23 +5,39 @@ use forebay_engine::protocol::client::Client;
 use forebay_grid::parse::dependency::Dependency;
 use forebay_grid::vocabulary::Target;
 
-use super::super::row::{element, me, rows, target_of_number};
+use super::super::row::{element, target_of_number};
 
 /// One after the other, of the jobs of a user with one name.
 const SINGLETON: &str = "singleton";
+
+/// Each element of an array after that with its index of another array.
+const AFTER_PARTNER: &str = "aftercorr";
+
+/// The most minutes of a delay.
+const DELAY_MINUTES_MAX: u32 = 60 * 24 * 366;
 
 /// What a condition is called here.
 fn call_of(kind: &str) -> Result<&'static str> {
     Ok(match kind {
         "after" => "started",
-        "afterok" => "done",
+        "afterok" | AFTER_PARTNER => "done",
         "afterany" => "ended",
         "afternotok" => "exit",
-        "aftercorr" | "afterburstbuffer" => {
-            bail!("the dependency {kind} is not supported by a Forebay grid")
+        "afterburstbuffer" => {
+            bail!("the dependency {kind} is not supported: a grid has no burst buffers")
         }
         _ => bail!("invalid dependency \"{kind}\""),
     })
+}
+
+/// The minutes behind the `+` of a job, in the grid's notation.
+fn delay(kind: &str, minutes: &str) -> Result<String> {
+    ensure!(kind == "after", "+{minutes}: only the dependency after has a delay, not {kind}");
+    let read = minutes.parse::<u32>().ok().filter(|read| *read <= DELAY_MINUTES_MAX);
+    let read = read.with_context(|| {
+        format!("after: delay \"{minutes}\": expected minutes, at most {DELAY_MINUTES_MAX}")
+    })?;
+    Ok(format!("{read} min"))
 }
 
 /// A dependency in the grid's notation; `job` gives the notation of one job.
@@ -34,17 +50,34 @@ fn translate(text: &str, mut job: impl FnMut(&str) -> Result<Vec<String>>) -> Re
     let mut conditions = Vec::new();
     let mut call = None;
     for part in text.split(sign) {
+        if part == SINGLETON {
+            conditions.push(format!("{SINGLETON}()"));
+            call = None;
+            continue;
+        }
         // A kind holds for the jobs that follow it: afterok:1:2.
         let mut jobs = part.split(':');
         if part.starts_with(|c: char| c.is_ascii_alphabetic()) {
-            call = Some(call_of(jobs.next().unwrap_or_default())?);
+            let kind = jobs.next().unwrap_or_default();
+            call = Some((kind, call_of(kind)?));
         }
-        let call = call.with_context(|| format!("invalid dependency \"{text}\""))?;
+        let (kind, call) = call.with_context(|| format!("invalid dependency \"{text}\""))?;
         let mut found = 0;
         for id in jobs {
-            ensure!(!id.contains('+'), "{id}: a dependency with a delay is not supported");
+            let (id, delay) = match id.split_once('+') {
+                Some((id, minutes)) => (id, Some(delay(kind, minutes)?)),
+                None => (id, None),
+            };
+            ensure!(
+                kind != AFTER_PARTNER || !id.contains('_'),
+                "{kind}:{id}: name a whole array, of whose elements each has one that waits for it"
+            );
             for target in job(id)? {
-                conditions.push(format!("{call}({target})"));
+                conditions.push(match &delay {
+                    Some(delay) => format!("{call}({target}, {delay})"),
+                    None if kind == AFTER_PARTNER => format!("{call}({target}[*])"),
+                    None => format!("{call}({target})"),
+                });
                 found += 1;
             }
         }
@@ -53,34 +86,14 @@ fn translate(text: &str, mut job: impl FnMut(&str) -> Result<Vec<String>>) -> Re
     Ok(conditions.join(joint))
 }
 
-/// A dependency that a job of this name has; none if it names no condition.
+/// A dependency as Slurm writes it.
 ///
 /// # Errors
 /// If it is not one, or cannot be expressed here.
-pub fn read(text: &str, name: &str, client: &mut Client) -> Result<Option<Dependency>> {
-    let text = match text.split(',').any(|part| part == SINGLETON) {
-        true => &singleton(text, name, client)?[..],
-        false => text,
-    };
-    if text.is_empty() {
-        return Ok(None);
-    }
+pub fn read(text: &str, client: &mut Client) -> Result<Dependency> {
     let translated =
         translate(text, |id| Ok(targets(id, client)?.iter().map(ToString::to_string).collect()))?;
-    Ok(Some(translated.parse()?))
-}
-
-/// `singleton` as a condition on the jobs of the user that have this name and have not ended.
-fn singleton(text: &str, name: &str, client: &mut Client) -> Result<String> {
-    ensure!(!name.is_empty(), "{SINGLETON} is for a new job: it is about the names of jobs");
-    let user = me();
-    let found = rows(client, None, false)?;
-    let same = found.iter().filter(|row| row.view.user.as_str() == user && row.view.name == name);
-    let mut jobs: Vec<String> = same.map(|row| row.target.job.to_string()).collect();
-    jobs.dedup();
-    let others = text.split(',').filter(|part| *part != SINGLETON).map(str::to_owned);
-    let own = (!jobs.is_empty()).then(|| format!("afterany:{}", jobs.join(":")));
-    Ok(others.chain(own).collect::<Vec<_>>().join(","))
+    Ok(translated.parse()?)
 }
 
 /// The jobs and elements of an id: `12`, `12_3`, `12_[1-3,7]`, and with a step behind a point, which is left out.
@@ -135,6 +148,10 @@ mod tests {
             ("afterok:1", "done(1)"),
             ("afterok:1:2,afterany:3", "done(1) && done(2) && ended(3)"),
             ("afternotok:1?after:2", "exit(1) || started(2)"),
+            ("after:1+5:2", "started(1, 5 min) && started(2)"),
+            ("aftercorr:1:2", "done(1[*]) && done(2[*])"),
+            ("singleton", "singleton()"),
+            ("afterok:1,singleton,afterany:2", "done(1) && singleton() && ended(2)"),
         ] {
             let read = translate(text, as_is).unwrap();
             assert_eq!(read, here);
@@ -143,8 +160,13 @@ mod tests {
         for text in [
             "",
             "afterok",
-            "afterok:1,aftercorr:2",
-            "after:1+5",
+            "singleton:1",
+            "singleton,2",
+            "afterok:1+5",
+            "after:1+x",
+            "after:1+",
+            "aftercorr:1_2",
+            "afterburstbuffer:1",
             "x:1",
             "afterok:1?after:2,after:3",
         ] {

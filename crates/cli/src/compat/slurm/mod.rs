@@ -22,6 +22,8 @@ mod sinfo;
 pub mod spec;
 mod sprio;
 mod squeue;
+mod sreport;
+mod sreport_amounts;
 mod srun;
 mod sstat;
 mod state;
@@ -49,6 +51,7 @@ pub const NAMES: &[Name] = &[
     Name { name: "salloc", call: salloc::run, fault: 1 },
     Name { name: "sstat", call: sstat::run, fault: 1 },
     Name { name: "sprio", call: sprio::run, fault: 1 },
+    Name { name: "sreport", call: sreport::run, fault: 1 },
     Name { name: "sacctmgr", call: accounts::sacctmgr, fault: 1 },
     Name { name: "sshare", call: accounts::sshare, fault: 1 },
 ];

@@ -287,12 +287,8 @@ fn memory_of(given: &Given, shape: Shape, gpus: u32) -> Result<Option<ByteSize>>
 }
 
 /// The pattern of a file's name, with what is known now in place of its letters.
-fn file_name(pattern: &str, user: &str) -> Result<String> {
-    ensure!(
-        !pattern.replace("%%", "").contains("%N"),
-        "{pattern}: %N is not supported: the host is not known when the job is submitted"
-    );
-    Ok(pattern.replace("%u", &user.replace('%', "%%")))
+fn file_name(pattern: &str, user: &str) -> String {
+    pattern.replace("%u", &user.replace('%', "%%"))
 }
 
 /// A job as the options of sbatch, srun or salloc describe it; it has no program yet. `command` is which of them it is.
@@ -324,8 +320,7 @@ pub fn job(command: &str, given: &Given, client: &mut Client) -> Result<JobSpec>
         describe_array(array, *shift, &mut variables);
     }
     let user = me();
-    let file =
-        |option: &str| given.value(option).map(|pattern| file_name(pattern, &user)).transpose();
+    let file = |option: &str| given.value(option).map(|pattern| file_name(pattern, &user));
     let unnamed = if array.is_some() { "slurm-%A_%a.out" } else { "slurm-%j.out" };
     let depends = given.value("dependency").filter(|text| !text.is_empty());
     let name = name(given.value("job-name").unwrap_or_default());
@@ -339,7 +334,7 @@ pub fn job(command: &str, given: &Given, client: &mut Client) -> Result<JobSpec>
         hosts: hosts(given)?,
         memory: memory_of(given, shape, gpus)?,
         array: array.map(|(array, _)| array),
-        depends: depends.map(|text| dependency::read(text, &name, client)).transpose()?.flatten(),
+        depends: depends.map(|text| dependency::read(text, client)).transpose()?,
         on_never: given.value("kill-on-invalid-dep").map(|answer| match answer {
             "yes" => OnNever::End,
             _ => OnNever::Keep,
@@ -353,8 +348,8 @@ pub fn job(command: &str, given: &Given, client: &mut Client) -> Result<JobSpec>
         features: features(given)?,
         warning: warning(command, given)?,
         sharing: if given.has("exclusive") { Sharing::Exclusive } else { Sharing::Shared },
-        output: Some(file("output")?.unwrap_or_else(|| unnamed.to_owned())),
-        error: file("error")?,
+        output: Some(file("output").unwrap_or_else(|| unnamed.to_owned())),
+        error: file("error"),
         umask: umask(),
         held: given.has("hold"),
         reservation: given
@@ -574,9 +569,8 @@ mod tests {
     }
 
     #[test]
-    fn the_host_is_not_known_when_a_file_is_named() {
-        assert_eq!(file_name("a.%u.%j", "ann").unwrap(), "a.ann.%j");
-        assert!(file_name("a.%N", "ann").is_err());
-        assert!(file_name("a.%%N", "ann").is_ok());
+    fn what_is_known_only_later_stays_in_the_name_of_a_file() {
+        assert_eq!(file_name("a.%u.%j.%N", "ann"), "a.ann.%j.%N");
+        assert_eq!(file_name("a.%u", "5%"), "a.5%%");
     }
 }

@@ -218,7 +218,7 @@ fn set(changes: &mut Changes, key: &str, value: &str, client: &mut Client) -> Re
             changes.hosts = Some(format!("all {}", without.join(" ")).trim().parse()?);
         }
         "dependency" if value.is_empty() => changes.depends = Some(Set::Nothing),
-        "dependency" => changes.depends = Some(or_nothing(dependency::read(value, "", client)?)),
+        "dependency" => changes.depends = Some(Set::To(dependency::read(value, client)?)),
         "starttime" | "eligibletime" => changes.begin = Some(moment(key, value)?),
         "deadline" => changes.deadline = Some(moment(key, value)?),
         "features" => {

@@ -38,8 +38,8 @@ pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
         started: None,
         ended: None,
         command: spec.command.clone(),
-        output: spec.output_path(id),
-        error: spec.error_path(id),
+        output: spec.output_path(id, None),
+        error: spec.error_path(id, None),
         usage: None,
         asked: None,
         service: service(grid, job),
@@ -48,6 +48,8 @@ pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
     let Some(state) = grid.state(id) else { return line };
     let start = state.last_start();
     (line.attempts, line.host, line.started) = (start.attempts, start.host, start.started);
+    line.output = spec.output_path(id, line.host.as_ref());
+    line.error = spec.error_path(id, line.host.as_ref());
     line.state = match state {
         State::Pending { .. } => JobState::Pending,
         State::Held { .. } => JobState::Held,

@@ -121,6 +121,7 @@ impl World {
             Condition::All(parts) => return parts.iter().all(|part| self.holds(part)),
             Condition::Any(parts) => return parts.iter().any(|part| self.holds(part)),
             Condition::Is(test, job) => (test, job),
+            Condition::Each(..) | Condition::Singleton => panic!("no rule for {condition}"),
         };
         let states = self.states(job);
         let code = |state: &State| match state {

@@ -1,0 +1,127 @@
+//! Jobs of which one at a time runs: `singleton()`.
+
+use crate::support::{Rig, launched, refusal, spec};
+use forebay_grid::event::Verb;
+use forebay_grid::grid::{Explanation, Reason};
+use forebay_grid::modify::{Changes, Set};
+use forebay_grid::spec::JobSpec;
+use forebay_grid::vocabulary::{JobId, TaskId};
+use forebay_grid::{Effect, Event};
+
+fn named(name: &str) -> JobSpec {
+    JobSpec { name: name.to_owned(), ..spec() }
+}
+
+fn singleton(name: &str) -> JobSpec {
+    JobSpec { depends: Some("singleton()".parse().unwrap()), ..named(name) }
+}
+
+impl Rig {
+    fn on_hosts(&self, jobs: &[JobId]) -> Vec<usize> {
+        (0..jobs.len()).filter(|place| self.host_of(jobs[*place]).is_some()).collect()
+    }
+}
+
+#[test]
+fn one_job_of_a_name_runs_at_a_time_in_the_order_of_their_submission() {
+    let mut rig = Rig::new("", &[("a", 10)]);
+    let first = rig.submit(named("load"));
+    let jobs = [first, rig.submit(singleton("load")), rig.submit(singleton("load"))];
+    let other = rig.submit(singleton("other"));
+    assert_eq!(rig.on_hosts(&jobs), [0]);
+    assert!(rig.host_of(other).is_some());
+    // That of another user with this name is another.
+    let effects = rig.submit_as("v", singleton("load"));
+    assert_eq!(launched(&effects).len(), 1, "{effects:?}");
+    let Some(Explanation::Waits { reasons, .. }) = rig.grid.explain(TaskId::only(jobs[2])) else {
+        panic!("it waits")
+    };
+    let said: Vec<String> = reasons.iter().map(Reason::to_string).collect();
+    assert_eq!(said, [format!("it waits for the end of job {first} with the same name")]);
+    // The death of one that waits does not let the next one start beside the first.
+    rig.command("u", jobs[1], Verb::Kill);
+    assert_eq!(rig.on_hosts(&jobs), [0]);
+    // A journal that is read again keeps it.
+    rig.restart();
+    let runs = vec![forebay_grid::event::RunReport {
+        task: TaskId::only(first),
+        attempt: forebay_grid::vocabulary::Attempt(1),
+        status: forebay_grid::event::RunStatus::Running,
+    }];
+    rig.join("a", 10, forebay_grid::event::Memory::Kept, runs);
+    assert_eq!(rig.on_hosts(&jobs), [0]);
+    rig.exit(TaskId::only(first), 1);
+    assert_eq!(rig.on_hosts(&jobs), [2]);
+    // One that starts again waits for one that came later and runs.
+    rig.command("u", jobs[1], Verb::Requeue);
+    assert_eq!(rig.on_hosts(&jobs), [2]);
+    rig.exit(TaskId::only(jobs[2]), 0);
+    assert_eq!(rig.on_hosts(&jobs), [1]);
+}
+
+#[test]
+fn a_later_job_without_the_condition_that_runs_is_waited_for_and_a_new_name_lets_a_job_go() {
+    let mut rig = Rig::new("", &[("a", 10)]);
+    let held = rig.submit(JobSpec { held: true, ..singleton("x") });
+    let later = rig.submit(named("x"));
+    assert!(rig.host_of(later).is_some());
+    rig.command("u", held, Verb::Release);
+    assert_eq!(rig.host_of(held), None);
+    let changes = Changes { name: Some("y".to_owned()), ..Changes::default() };
+    rig.send(Event::Modify { by: "u".parse().unwrap(), job: held, changes: Box::new(changes) });
+    assert!(rig.host_of(held).is_some());
+    // So does a condition that is taken away.
+    let waits = rig.submit(singleton("x"));
+    assert_eq!(rig.host_of(waits), None);
+    let changes = Changes { depends: Some(Set::Nothing), ..Changes::default() };
+    rig.send(Event::Modify { by: "u".parse().unwrap(), job: waits, changes: Box::new(changes) });
+    assert!(rig.host_of(waits).is_some());
+}
+
+#[test]
+fn ten_thousand_jobs_of_a_name_wait_for_each_other() {
+    const JOBS: usize = 10_000;
+    let mut rig = Rig::new("[general]\nuser_tasks_max = 100000\n", &[("a", 10)]);
+    // Without the checks of the rig, which look at all jobs with each event.
+    let mut out = forebay_grid::Outcome::default();
+    let mut send = |rig: &mut Rig, event: Event| {
+        rig.grid.apply(forebay_grid::vocabulary::Moment(rig.now), event, &mut out);
+        std::mem::take(&mut out.effects)
+    };
+    let user = || "u".parse().unwrap();
+    let submit = || Event::Submit { user: user(), spec: Box::new(singleton("load")), key: None };
+    let mut jobs = Vec::new();
+    for _ in 0..JOBS {
+        let effects = send(&mut rig, submit());
+        let Some(Effect::Accepted { job }) = effects.first() else { panic!("{effects:?}") };
+        jobs.push(*job);
+    }
+    for pair in jobs[..4].windows(2) {
+        assert!(rig.host_of(pair[0]).is_some() && rig.host_of(pair[1]).is_none());
+        rig.exit(TaskId::only(pair[0]), 0);
+    }
+    // From the last one on: none of them is named by others.
+    for job in jobs[4..].iter().rev() {
+        let target = (*job).into();
+        send(&mut rig, Event::Command { by: user(), target, verb: Verb::Kill });
+    }
+    rig.exit(TaskId::only(jobs[3]), 0);
+    let again = rig.submit(singleton("load"));
+    assert!(rig.host_of(again).is_some());
+}
+
+#[test]
+fn the_condition_joins_with_others_and_needs_a_name() {
+    let mut rig = Rig::new("", &[("a", 10)]);
+    let first = rig.submit(named("x"));
+    let depends = Some(format!("started({first}) || singleton()").parse().unwrap());
+    let either = rig.submit(JobSpec { depends, ..named("x") });
+    assert_eq!(rig.host_of(either), None);
+    rig.start(TaskId::only(first));
+    assert!(rig.host_of(either).is_some());
+    let said = refusal(&rig.submit_as("u", singleton("")));
+    assert!(said.contains("name it (-J)"), "{said}");
+    for bad in ["singleton(1)", "singleton(", "singleton() 1"] {
+        assert!(bad.parse::<forebay_grid::parse::dependency::Dependency>().is_err(), "{bad}");
+    }
+}
