@@ -90,9 +90,7 @@ impl Namespace {
     ///
     /// Attributes that come with a name are not kept for long: an invalidation does not reach an inode that the kernel has yet to make.
     pub fn keeps_own(&self, ino: Ino, name: Option<(Ino, &[u8])>) -> Option<Duration> {
-        if self.cluster.is_none() {
-            return None;
-        }
+        self.cluster.as_ref()?;
         // Held until the time is noted: a handover waits for that before it looks.
         let owner = self.shared.owners.find(ino.fileset());
         let Some(Owner::Local(partition)) = owner.as_deref() else { return None };

@@ -402,7 +402,7 @@ impl Namespace {
             Ok(moved) => tracing::debug!(%ino, ?moved, "a file leaves a disk that is nearly full"),
             // It is opened where it is.
             Err(error) => {
-                tracing::debug!(%ino, %error, "a file stays on a disk that is nearly full")
+                tracing::debug!(%ino, %error, "a file stays on a disk that is nearly full");
             }
         }
     }
