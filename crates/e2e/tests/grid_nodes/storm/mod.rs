@@ -85,9 +85,13 @@ impl Storm {
         found
     }
 
-    /// Shims that hold a job. A program of a job that was forked and has executed nothing yet looks like one.
+    /// Shims that hold a job. A program of a job that was forked and has executed nothing yet looks like one, but for its parent.
     fn shims(&self, node: usize) -> Vec<Pid> {
-        self.processes(node, |name, line| name.starts_with("shim ") && line.contains("--nursery"))
+        let alike = self
+            .processes(node, |name, line| name.starts_with("shim ") && line.contains("--nursery"));
+        let is_shim =
+            |process: &Pid| parent_of(*process).is_none_or(|parent| !alike.contains(&parent));
+        alike.iter().copied().filter(is_shim).collect()
     }
 
     /// Everything that jobs have left on the nodes, in words.
@@ -217,6 +221,15 @@ impl Drop for Storm {
             }
         }
     }
+}
+
+/// The parent of a process that is there.
+fn parent_of(process: Pid) -> Option<Pid> {
+    let path = format!("/proc/{}/stat", process.as_raw_nonzero());
+    let stat = std::fs::read_to_string(path).ok()?;
+    // Behind the name, which may hold anything: the state, and then the parent.
+    let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?;
+    Pid::from_raw(parent.parse().ok()?)
 }
 
 #[test]
