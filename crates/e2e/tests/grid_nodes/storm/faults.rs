@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::io::Read as _;
+use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -10,7 +12,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{BEYOND, CONTROLLERS, MEMBERS, NODES, Storm};
+use super::{BEYOND, CONTROLLERS, MEMBERS, NODES, Storm, is_shim};
 use crate::fixture::LIMIT;
 
 /// How long a leader or a member of etcd is frozen: longer than the lease of a leader.
@@ -226,8 +228,8 @@ impl<'a> Weather<'a> {
 
     fn strike_host(&mut self, host: usize, fault: OfHost) {
         let agent = self.storm.grid.holder(host, &format!("hosts/n{host}/lock"));
-        let nurseries = self.storm.processes(host, |_, line| line.contains("--nursery"));
-        let watchdogs = || self.storm.processes(host, |_, line| line.contains("--watchdog"));
+        let nurseries = self.storm.processes(host, "--nursery");
+        let watchdogs = || self.storm.processes(host, "--watchdog");
         match fault {
             OfHost::KillAgent => {
                 signal_all(agent, Signal::KILL);
@@ -379,4 +381,21 @@ fn child_of(process: Pid) -> Option<Pid> {
     let number = process.as_raw_nonzero();
     let text = std::fs::read_to_string(format!("/proc/{number}/task/{number}/children")).ok()?;
     Pid::from_raw(text.split_whitespace().next()?.parse().ok()?)
+}
+
+#[test]
+fn a_program_that_has_executed_nothing_yet_is_not_taken_for_its_shim() {
+    // A shell with the name of a shim, and a copy of it. Both end with its standard input.
+    let script = "printf 'shim 7.0.1' >/proc/$$/comm; (echo; read line); :";
+    let mut command = Command::new("setsid");
+    command.args(["sh", "-c", script, "sh", "--nursery"]);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut shell = command.spawn().expect("starts a shell");
+    let mut said = shell.stdout.take().expect("a pipe");
+    said.read_exact(&mut [0]).expect("the copy says that it is there");
+    let shim = Pid::from_child(&shell);
+    let program = child_of(shim).expect("the copy");
+    assert_eq!(run_of(program).as_deref(), Some("7.0.1"));
+    assert!(is_shim(shim) && !is_shim(program));
+    shell.wait().expect("ends");
 }

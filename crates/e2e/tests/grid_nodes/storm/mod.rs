@@ -72,22 +72,18 @@ impl Storm {
         Storm { grid, usable: std::array::from_fn(|_| AtomicBool::new(true)) }
     }
 
-    /// Processes on a node whose command line or own name has a word in it.
-    fn processes(&self, node: usize, has: impl Fn(&str, &str) -> bool) -> Vec<Pid> {
+    /// Processes on a node whose command line has a word in it.
+    fn processes(&self, node: usize, word: &str) -> Vec<Pid> {
         let mut found = self.grid.cluster.hosts().processes(node);
-        found.retain(|process| {
-            let read = |file: &str| {
-                let path = format!("/proc/{}/{file}", process.as_raw_nonzero());
-                String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
-            };
-            has(read("comm").trim_end(), &read("cmdline"))
-        });
+        found.retain(|process| text_of(*process, "cmdline").contains(word));
         found
     }
 
-    /// Shims that hold a job. A program of a job that was forked and has executed nothing yet looks like one.
+    /// Shims that hold a job.
     fn shims(&self, node: usize) -> Vec<Pid> {
-        self.processes(node, |name, line| name.starts_with("shim ") && line.contains("--nursery"))
+        let mut found = self.processes(node, "--nursery");
+        found.retain(|process| is_shim(*process));
+        found
     }
 
     /// Everything that jobs have left on the nodes, in words.
@@ -217,6 +213,19 @@ impl Drop for Storm {
             }
         }
     }
+}
+
+/// What a file of a process below /proc says.
+fn text_of(process: Pid, file: &str) -> String {
+    let path = format!("/proc/{}/{file}", process.as_raw_nonzero());
+    String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+}
+
+/// Whether a process that comes from a nursery is a shim with a job. A program of a job that was forked and has executed nothing yet
+/// has the name and the command line of its shim, but no session of its own.
+fn is_shim(process: Pid) -> bool {
+    text_of(process, "comm").starts_with("shim ")
+        && rustix::process::getsid(Some(process)) == Ok(process)
 }
 
 #[test]
