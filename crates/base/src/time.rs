@@ -74,7 +74,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Looks whether something has come, `looks` times at most, after a pause each time but the first. Whether it has.
+/// Calls `has_come` up to `looks` times, with a pause between calls. Returns whether it became true.
 pub fn look_until(looks: u32, pause: Duration, mut has_come: impl FnMut() -> bool) -> bool {
     for look in 0..looks {
         if look > 0 {

@@ -1,5 +1,5 @@
-//! The kernel tells of the end of a handle after close(2) has returned, and a request that follows can overtake that. What needs to know
-//! that nobody uses a file waits a little for it.
+//! The kernel reports that a handle is closed only after close(2) has returned, and a request that follows can overtake the report. Code
+//! that must know that nobody uses a file waits a little for it.
 
 use std::time::Duration;
 

@@ -335,7 +335,7 @@ impl Objects {
         make: impl Fn(&FsDisk) -> Result<Arc<LiveObject>>,
     ) -> Result<Arc<LiveObject>> {
         let mut refusal = None;
-        let mut try_on = |of: &FsDisk| {
+        let try_on = |of: &FsDisk| {
             // Before the disk is looked at: whoever empties it sees that somebody is about to make an object there.
             let _about_to = of.hold();
             if !of.takes_new() || !suits(of) {
@@ -351,19 +351,15 @@ impl Objects {
             }
             None
         };
-        let count = self.disks.count();
+        let (mut short, mut roomy): (Vec<_>, Vec<_>) =
+            self.disks.all().partition(|of| of.space.is_short());
         // Each disk once, whoever else takes turns meanwhile: else the only one that suits may be missed.
-        let first = self.next_disk.fetch_add(1, Ordering::Relaxed);
-        let mut short = Vec::new();
-        for step in 0..count {
-            let Some(of) = self.disks.get(first.wrapping_add(step) % count) else { continue };
-            if of.space.is_short() {
-                short.push(of);
-            } else if let Some(live) = try_on(of) {
-                return Ok(live);
-            }
+        let turn = self.next_disk.fetch_add(1, Ordering::Relaxed);
+        for disks in [&mut roomy, &mut short] {
+            let first = turn.checked_rem(disks.len()).unwrap_or(0);
+            disks.rotate_left(first);
         }
-        let live = short.into_iter().find_map(try_on);
+        let live = roomy.into_iter().chain(short).find_map(try_on);
         live.ok_or_else(|| refusal.unwrap_or(FsError::NoSpace))
     }
 

@@ -157,7 +157,7 @@ impl Section for Settings {
             allowed: "a size from \"0 B\" to \"16 GiB\"",
             meaning: "Space reserved on each disk, at most an eighth of it, so that new files can be committed \
                       when it is full. With less than four times as much free, no objects are prepared in advance, \
-                      and new files lie on other disks of the pool.",
+                      and new files go to other disks of the pool that have room.",
             set: |s, v| value::size(v, ByteSize(0), ByteSize::gib(16)).map(|x| s.disk_reserve = x),
         },
         Setting {

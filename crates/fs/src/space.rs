@@ -172,6 +172,12 @@ impl Space {
         self.short.load(Ordering::Relaxed)
     }
 
+    /// Whether space is not short, nor would be with `bytes` more.
+    pub(crate) fn has_room_for(&self, bytes: u64) -> bool {
+        let least = load(&self.reserve.target) * RESERVES_FREE;
+        !self.is_short() && (bytes == 0 || load(&self.free) >= least.saturating_add(bytes))
+    }
+
     /// Looks how much is left, if the last look was not just now.
     pub(crate) fn look(&self, disk: &dyn Disk, now: Duration) {
         if self.is_look_old(now) {

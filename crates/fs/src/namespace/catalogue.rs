@@ -131,6 +131,12 @@ impl Fileset {
         *self.settings.write() = settings;
     }
 
+    /// Changes them at once: nobody sets others in between.
+    pub fn change_settings(&self, change: impl FnOnce(&FilesetSettings) -> FilesetSettings) {
+        let mut settings = self.settings.write();
+        *settings = change(&settings);
+    }
+
     /// Why it cannot be opened, if that is known.
     pub fn refusal(&self) -> Option<FsError> {
         self.refusal.lock().clone()

@@ -381,6 +381,7 @@ impl Namespace {
         self.everybody_is_to_hear();
         let (catalogue, unfinished) = Catalogue::read(root.store())?;
         self.catalogue.take_over(catalogue);
+        self.act_on_settings();
         super::filesets::finish(&*self.stores, &root, &self.shared, &self.catalogue, unfinished)
     }
 

@@ -289,17 +289,18 @@ impl Namespace {
             self.shared.owners.find(fileset.id).map(|route| Owner::clone(&route))
         {
             if let Err(error) = partition.apply_settings(settings) {
-                tracing::warn!(fileset = %fileset.id, %error, "its store does not know the new settings yet");
+                tracing::warn!(fileset = %fileset.id, %error, "the new settings are not stored with the fileset yet");
             }
             return;
         }
         let Some(membership) = &self.cluster else { return };
+        // Its owner may have changed, or may not answer: all nodes read the settings again, until all have.
+        self.everybody_is_to_hear();
         // Also one that no request of this node has gone to yet.
         if let Whose::There(_, channel) = self.whose(membership, fileset.id) {
             let (fileset, settings) = (fileset.id, settings.clone());
-            // One that cannot be reached reads them when it opens the fileset again.
             if let Err(error) = tell(&*channel, Request::Apply { fileset, settings }) {
-                tracing::warn!(%fileset, error, "its owner does not know the new settings yet");
+                tracing::warn!(%fileset, error, "the owner of the fileset has not applied the new settings yet");
             }
         }
     }

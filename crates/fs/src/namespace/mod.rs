@@ -456,6 +456,8 @@ impl Namespace {
         fileset.is_at_work();
         self.take_up(&partition);
         self.shared.owners.set(fileset.id, Some(&Owner::Local(Arc::clone(&partition))));
+        // Whoever changed them meanwhile found no owner here.
+        self.bring_settings(&partition, fileset);
         Ok(partition)
     }
 

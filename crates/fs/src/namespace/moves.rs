@@ -391,11 +391,14 @@ impl Namespace {
             return;
         }
         let Ok(Some((partition, route))) = self.local_owner(ino) else { return };
+        // A copy of it may lie where it would go.
+        let is_alone = !partition.copies().is_in_use();
         let found = partition.place_and_size(ino).filter(|(_, size)| *size <= LEAVES_MAX);
         drop((partition, route));
-        let Some((at, _)) = found else { return };
-        let Some(pool) = objects.pool_to_leave(at.disk) else { return };
-        let suits = |disk: &FsDisk| disk.pool() == pool && !disk.space.is_short();
+        let Some((at, size)) = found.filter(|_| is_alone) else { return };
+        // Where it goes must not be nearly full by that: it would come back.
+        let Some(pool) = objects.pool_to_leave(at.disk, size) else { return };
+        let suits = |disk: &FsDisk| disk.pool() == pool && disk.space.has_room_for(size);
         let snapshots = Snapshots::Stay;
         let course = Course { from: at.disk, suits: &suits, most: LEAVES_MAX, snapshots };
         match self.move_file(ino, &course, &|_| Ok(())) {

@@ -157,6 +157,7 @@ impl Namespace {
             }
         }
         self.shared.objects.pools.set_places(used);
+        let _no_other_change = (self.fileset_changes.lock(), self.refreshing.lock());
         self.act_on_settings();
         faults
     }

@@ -9,6 +9,7 @@ use super::Namespace;
 use super::catalogue::{Catalogue, Fileset};
 use crate::error::{FsError, Result};
 use crate::owner::Owner;
+use crate::partition::Partition;
 use crate::record::FilesetSettings;
 use crate::recovery::read_superblock;
 use crate::remote::{Answer, RemoteOwner, Request, Whole};
@@ -78,23 +79,37 @@ impl Namespace {
         store: &dyn Store,
     ) -> Result<FilesetSettings> {
         let Some(membership) = &self.cluster else { return Ok(fileset.settings()) };
-        let known = fileset.settings();
         if fileset.id == FilesetId::ROOT {
             let (catalogue, _) = Catalogue::read(store)?;
-            fileset.set_settings(catalogue.get(fileset.id).map_or(known, |root| root.settings()));
+            if let Some(root) = catalogue.get(fileset.id) {
+                fileset.set_settings(root.settings());
+            }
         } else if !membership.knows_disks.load(Ordering::Acquire) {
             // The root's owner does not answer. No fsync may promise less than it did.
-            fileset.set_settings(read_superblock(store)?.settings.or_stronger(&known));
+            let stored = read_superblock(store)?.settings;
+            fileset.change_settings(|known| stored.or_stronger(known));
         }
         Ok(fileset.settings())
     }
 
-    /// Has the filesets of this node act on the settings that it knows.
+    /// Has the filesets of this node act on the settings that it knows. No change of settings may be under way.
     pub(super) fn act_on_settings(&self) {
         for partition in self.partitions() {
             if let Some(fileset) = self.catalogue.get(partition.number()) {
                 partition.set_choices(&fileset.settings());
+                self.bring_settings(&partition, &fileset);
             }
+        }
+    }
+
+    /// Has a partition, and its store, go by the settings that are known of its fileset, if they are others.
+    pub(super) fn bring_settings(&self, partition: &Partition, fileset: &Fileset) {
+        let settings = fileset.settings();
+        if partition.superblock_now().settings == settings {
+            return;
+        }
+        if let Err(error) = partition.apply_settings(&settings) {
+            tracing::warn!(fileset = %fileset.id, %error, "the new settings are not stored with the fileset yet");
         }
     }
 }

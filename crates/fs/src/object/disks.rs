@@ -370,11 +370,6 @@ impl Disks {
         self.with_removed().filter(|disk| !disk.is_removed())
     }
 
-    /// Places that are taken.
-    pub(super) fn count(&self) -> usize {
-        self.with_removed().count()
-    }
-
     pub(super) fn get(&self, place: usize) -> Option<&FsDisk> {
         self.0.get(place)?.get()
     }

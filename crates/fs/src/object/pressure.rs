@@ -39,19 +39,19 @@ impl Objects {
         self.pressed.store(self.disks.all().any(is_pressed), Ordering::Relaxed);
     }
 
-    /// Whether space is not short on some disk of this node in a pool that takes new files.
-    pub(crate) fn has_room_in(&self, pool: Pool) -> bool {
+    /// Whether space is not short, with `bytes` more, on some disk of this node in a pool that takes new files.
+    pub(crate) fn has_room_in(&self, pool: Pool, bytes: u64) -> bool {
         let has_room = |disk: &FsDisk| {
             let takes_new = disk.is_near && disk.takes_new() && !disk.is_archive();
-            takes_new && disk.pool() == pool && !disk.space.is_short()
+            takes_new && disk.pool() == pool && disk.space.has_room_for(bytes)
         };
         self.disks.all().any(has_room)
     }
 
-    /// The pool of a disk where space is short, if another disk of the pool has room.
-    pub(crate) fn pool_to_leave(&self, disk: DiskId) -> Option<Pool> {
+    /// The pool of a disk where space is short, if another disk of the pool has room for `bytes`.
+    pub(crate) fn pool_to_leave(&self, disk: DiskId, bytes: u64) -> Option<Pool> {
         let of = self.disk(disk).ok().filter(|of| of.space.is_short() && !of.is_archive())?;
-        Some(of.pool()).filter(|pool| self.has_room_in(*pool))
+        Some(of.pool()).filter(|pool| self.has_room_in(*pool, bytes))
     }
 
     /// Looks how much is left on each disk, unless that was just done.

@@ -15,14 +15,22 @@ fn write_some(disk: &dyn Disk) -> forebay_disk::Result<()> {
     object.sync(Sync::All)
 }
 
+/// Disks that are synced at the same time.
+const SYNCS_MAX: usize = 16;
+
 impl Objects {
-    /// Makes everything durable that was published, written and removed on the disks that are there. They sync at the same time: each
-    /// takes its own, and those of other nodes a round trip.
+    /// Makes everything durable that was published, written and removed on the disks that are there. Several sync at the same time: a
+    /// sync can take long, and a disk of another node adds a round trip.
     ///
     /// # Errors
     /// [`FsError::Io`].
     pub fn sync_disks(&self) -> Result<()> {
         let disks: Vec<&FsDisk> = self.disks.all().filter(|disk| disk.is_expected()).collect();
+        let each = disks.chunks(SYNCS_MAX).map(|some| self.sync_together(some));
+        each.fold(Ok(()), Result::and)
+    }
+
+    fn sync_together(&self, disks: &[&FsDisk]) -> Result<()> {
         let Some((first, others)) = disks.split_first() else { return Ok(()) };
         std::thread::scope(|scope| {
             let begin = |of| {

@@ -338,13 +338,12 @@ impl Partition {
     /// Marks the store as left in order, or as one that must be swept all the same.
     pub(crate) fn store_clean(&self, sweep_due: bool) -> Result<()> {
         let _turn = self.turn.turn.lock();
-        let superblock = {
-            let mut superblock = self.superblock.lock();
-            superblock.state = MountState::Clean;
-            superblock.sweep_due = sweep_due;
-            encode(&*superblock)
-        };
-        self.store_batch([(key::SUPERBLOCK.to_vec(), Some(superblock))].into())
+        // In memory once the store has it: a fileset that goes on after all must not be stored as left in order.
+        let left = Superblock { state: MountState::Clean, sweep_due, ..self.superblock_now() };
+        self.store_batch([(key::SUPERBLOCK.to_vec(), Some(encode(&left)))].into())?;
+        let mut superblock = self.superblock.lock();
+        (superblock.state, superblock.sweep_due) = (left.state, left.sweep_due);
+        Ok(())
     }
 
     /// Has the store know which objects may be written by nodes that are none any more, as the owner is about to leave.

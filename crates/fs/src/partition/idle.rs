@@ -24,7 +24,7 @@ impl Partition {
         if pool == own {
             return take(own);
         }
-        let is_full = !shared.objects.has_room_in(pool) && shared.objects.has_room_in(own);
+        let is_full = !shared.objects.has_room_in(pool, 0) && shared.objects.has_room_in(own, 0);
         match if is_full { Err(FsError::NoSpace) } else { take(pool) } {
             Err(
                 error @ (FsError::NoSpace
@@ -33,12 +33,14 @@ impl Partition {
                 | FsError::Io(_)),
             ) => {
                 if let Some(pool) = shared.objects.pools.refuses(pool) {
-                    tracing::warn!(fileset = %self.number, pool, %error, "a rule places new files in a pool that takes none: they lie in the pool of their fileset");
+                    tracing::warn!(fileset = %self.number, pool, %error, "the pool of a placement rule cannot take new files: they go to the pool of their fileset");
                 }
                 take(own)
             }
             taken => {
-                shared.objects.pools.accepts(pool);
+                if taken.is_ok() {
+                    shared.objects.pools.accepts(pool);
+                }
                 taken
             }
         }

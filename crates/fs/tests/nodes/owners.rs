@@ -406,6 +406,33 @@ fn a_new_owner_keeps_the_promises_of_settings_that_it_has_not_heard_of() {
 }
 
 #[test]
+fn settings_reach_an_owner_that_did_not_answer_and_whoever_follows_it() {
+    let site = Site::new();
+    site.nodes.give(DATA, TWO, 5);
+    let (one, two) = (site.join(ONE), site.join(TWO));
+    one.set_fileset("data", Some(Durability::Scratch), None).unwrap();
+    let mut parts = site.parts(THREE, true);
+    parts.settings.owner_wait = Duration::ZERO;
+    let three = site.nodes.join(THREE, parts);
+    let is_durable = |fs: &Namespace, name: &[u8]| {
+        let made = fs.create(Ino::top_of(DATA), name, file(0o644), ROOT).unwrap();
+        fs.sync_file(made.ino, Sync::All).unwrap();
+        fs.commit_health_of(DATA).unwrap().pending == 0
+    };
+    assert!(!is_durable(&two, b"scratch"));
+    site.nodes.kill(TWO);
+    one.set_fileset("data", Some(Durability::Strict), None).unwrap();
+    site.nodes.thaw(TWO);
+    assert!(!is_durable(&two, b"not heard yet"));
+    two.refresh().unwrap();
+    assert!(is_durable(&two, b"heard"));
+    [ONE, TWO].into_iter().for_each(|node| site.nodes.kill(node));
+    site.give(&[&three], THREE, 7);
+    assert!(is_durable(&three, b"followed"));
+    drop((one, two));
+}
+
+#[test]
 fn requests_wait_while_nobody_owns_a_fileset() {
     let site = Site::new();
     let (one, two) = (site.join(ONE), site.join(TWO));

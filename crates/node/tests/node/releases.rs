@@ -148,6 +148,15 @@ impl Part {
     }
 }
 
+/// Opens a door at its end.
+struct Opens<'a>(&'a Door);
+
+impl Drop for Opens<'_> {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
 /// Three nodes in a circle: each recalls from the next one, which registers a file with it, for which it opens an object on the third one. One release
 /// has room in each direction, and ordinary calls wait wherever they can.
 #[test]
@@ -177,6 +186,8 @@ fn recalls_get_through_although_calls_of_three_nodes_wait_in_a_circle() {
         assert!(part.disk.set(node.channel(id_of(place + 2), ServiceId::Disks)).is_ok());
     }
     std::thread::scope(|scope| {
+        // Whatever comes, those that wait at the door end with the test.
+        let opens = Opens(&door);
         for (place, (node, _)) in nodes.iter().enumerate() {
             for other in [place + 1, place + 2] {
                 for service in [ServiceId::Files, ServiceId::Disks] {
@@ -196,9 +207,10 @@ fn recalls_get_through_although_calls_of_three_nodes_wait_in_a_circle() {
             scope.spawn(move || channel.call(message("recall")))
         });
         let recalls: Vec<_> = recalls.collect();
+        wait_until("the recalls are answered", || recalls.iter().all(|it| it.is_finished()));
+        drop(opens);
         for recall in recalls {
             recall.join().unwrap().unwrap();
         }
-        door.open();
     });
 }
