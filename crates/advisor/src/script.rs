@@ -69,10 +69,17 @@ pub fn write(findings: &[Finding]) -> String {
 }
 
 /// Files of /sys that tuned's profiles set too, with its own names for them: it would set them back at the next boot.
-const OF_TUNED: [(&str, &str); 2] = [
+const OF_TUNED: [(&str, &str); 3] = [
     ("/sys/kernel/mm/transparent_hugepage/enabled", "[vm]\ntransparent_hugepages"),
     ("/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor", "[cpu]\ngovernor"),
+    (
+        "/sys/devices/system/cpu/cpu*/cpufreq/energy_performance_preference",
+        "[cpu]\nenergy_performance_preference",
+    ),
 ];
+
+/// Where sysctl settings are where tuned does not run.
+const SYSCTL_FILE: &str = "/etc/sysctl.d/90-forebay.conf";
 
 /// The same settings as sections of a profile of tuned.
 fn of_tuned(findings: &[Finding]) -> Vec<String> {
@@ -83,19 +90,27 @@ fn of_tuned(findings: &[Finding]) -> Vec<String> {
     })
 }
 
-/// Kernel settings: a profile of tuned if it runs, else a file of sysctl.
+/// Kernel settings: a profile of tuned if it runs, else a file of sysctl. A profile that an earlier script made gets further sections:
+/// what comes later in it counts.
 fn kernel_settings(script: &mut String, settings: &[String], of_tuned: &[String]) {
     let text = settings.join("\n");
     let more = of_tuned.join("\n");
     let _ = write!(
         script,
         "\nif command -v tuned-adm >/dev/null && profile=$(tuned-adm active | sed -n 's/^Current active profile: //p') &&\n\
-         \u{20}  [ -n \"$profile\" ] && [ \"$profile\" != forebay ]; then\n\
+         \u{20}  [ -n \"$profile\" ]; then\n\
+         if [ \"$profile\" != forebay ]; then\n\
          mkdir -p /etc/tuned/forebay\n\
-         printf '[main]\\nsummary=Analytics with Forebay\\ninclude=%s\\n\\n[sysctl]\\n' \"$profile\" > /etc/tuned/forebay/tuned.conf\n\
-         cat >> /etc/tuned/forebay/tuned.conf <<'END'\n{text}\n{more}\nEND\ntuned-adm profile forebay\nelse\n\
-         cat > /etc/sysctl.d/90-forebay.conf <<'END'\n{text}\nEND\nsysctl -p /etc/sysctl.d/90-forebay.conf\nfi\n"
+         printf '[main]\\nsummary=Analytics with Forebay\\ninclude=%s\\n' \"$profile\" > /etc/tuned/forebay/tuned.conf\nfi\n\
+         printf '\\n[sysctl]\\n' >> /etc/tuned/forebay/tuned.conf\n\
+         cat >> /etc/tuned/forebay/tuned.conf <<'END'\n{text}\n{more}\nEND\ntuned-adm profile forebay\n"
     );
+    if !settings.is_empty() {
+        script.push_str("else");
+        file(script, SYSCTL_FILE, settings);
+        let _ = writeln!(script, "sysctl -p {SYSCTL_FILE}");
+    }
+    script.push_str("fi\n");
 }
 
 fn file(script: &mut String, path: &str, lines: &[String]) {
@@ -142,6 +157,30 @@ mod tests {
         let script = write(&[finding(Fix::Knob { path: pages.into(), value: "madvise".into() })]);
         assert!(script.contains("\n[vm]\ntransparent_hugepages=madvise\n"), "{script}");
         assert!(script.contains(&format!("w {pages} - - - - madvise")), "{script}");
+        assert!(!script.contains("cat > /etc/sysctl.d"), "there is nothing for it: {script}");
+    }
+
+    #[test]
+    fn a_profile_of_an_earlier_script_is_kept_and_gets_further_settings() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().display().to_string();
+        // Stands for the program.
+        let tuned =
+            "tuned_adm() { [ \"$1\" = profile ] || echo \"Current active profile: $ACTIVE\"; }\n";
+        let run = |active: &str, value: u64| {
+            let script = write(&[finding(Fix::sysctl("vm.swappiness", value))]);
+            let script = script.replace("/etc/tuned", &place).replace("tuned-adm", "tuned_adm");
+            let mut sh = Command::new("sh");
+            sh.arg("-c").arg(format!("{tuned}{script}")).env("ACTIVE", active);
+            assert!(sh.status().unwrap().success(), "{script}");
+            std::fs::read_to_string(folder.path().join("forebay/tuned.conf")).unwrap()
+        };
+        let first = run("balanced", 10);
+        assert!(first.contains("include=balanced\n\n[sysctl]\nvm.swappiness = 10\n"), "{first}");
+        let second = run("forebay", 5);
+        let more = second.strip_prefix(&first).expect("what was there is kept");
+        assert!(more.contains("[sysctl]\nvm.swappiness = 5\n"), "{more}");
+        assert!(!more.contains("[main]"), "{more}");
     }
 
     #[test]

@@ -149,7 +149,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         then: "Lustre: metadata on several servers, small files with their metadata (wanted in [2])",
         today: "DNE and Data-on-MDT; filesets with owners of their own",
-        still_true: "yes: a fileset for each group of users spreads names over nodes; small files are kept with their attributes",
+        still_true: "in part: a fileset for each group of users spreads names over nodes; the bytes of small files are in objects on disks, as others are",
         check: None,
     },
 ];

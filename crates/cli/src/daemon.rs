@@ -305,8 +305,10 @@ fn serve(
     held.leave();
     let closed = running.fs.close();
     drop(tuning);
-    for path in [running.home.pid_path(), running.home.root().join(Home::CONTROL)] {
-        let _ = std::fs::remove_file(path);
+    let _ = std::fs::remove_file(running.home.root().join(Home::CONTROL));
+    // What is left of it says that the daemon did not end in order.
+    if closed.is_ok() {
+        let _ = std::fs::remove_file(running.home.pid_path());
     }
     match &closed {
         Ok(()) => tracing::info!("unmounted, everything is committed"),

@@ -327,7 +327,7 @@ fn fileset(fileset: FilesetStatus) -> Fileset {
 impl Watched for System {
     fn files(&self) -> Result<Sight, String> {
         let Some(home) = self.home.as_ref() else {
-            return Ok(Sight::Nothing("the server knows of no file system".to_owned()));
+            return Ok(Sight::Nothing("no file system is configured for this server".to_owned()));
         };
         let place = home.display();
         if !mounts::all().iter().any(|mounted| mounted.home == *home) {

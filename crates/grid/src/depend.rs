@@ -151,11 +151,12 @@ fn failed_value(finish: &Finish) -> Option<u8> {
 }
 
 /// What holds of a job or an element at a time. A job that is no longer known can tell nothing any more. If it is a question of time only, it is
-/// added to `dues` when it will hold, and of which job.
+/// added to `dues` when it will hold, and of which job. `due` keeps that time from one look to the next, so that not each of them goes through all tasks.
 pub(crate) fn look(
     ledger: &Ledger,
     now: Moment,
     (test, target): (Test, Target),
+    due: &mut Option<Moment>,
     dues: &mut Vec<(Moment, JobId)>,
 ) -> Verdict {
     let Some(job) = ledger.jobs.get(&target.job) else { return Verdict::Never };
@@ -171,20 +172,27 @@ pub(crate) fn look(
     let verdict = tally.verdict(test);
     let Test::StartedFor(period) = test else { return verdict };
     if verdict != Verdict::Met {
+        *due = None;
         return verdict;
     }
-    let last = tasks.iter().filter_map(Task::begun).max().unwrap_or_default();
-    let due = last.after(period.as_ms());
-    if due <= now {
+    let at = *due.get_or_insert_with(|| {
+        let last = tasks.iter().filter_map(Task::begun).max().unwrap_or_default();
+        last.after(period.as_ms())
+    });
+    if at <= now {
         return Verdict::Met;
     }
-    dues.push((due, target.job));
+    dues.push((at, target.job));
     Verdict::Unmet
 }
 
-/// Whether a condition holds at a time: looks at all of it. What it says of elements with the same index, or of the turn of a job, is not looked at.
+/// Whether a condition holds at a time: looks at all of it. Of what it says of elements with the same index only whether the other job is known
+/// is looked at, of the turn of a job nothing.
 pub(crate) fn verdict(ledger: &Ledger, now: Moment, condition: &Condition<Target>) -> Verdict {
-    condition.verdict(&|test, target| look(ledger, now, (test, target), &mut Vec::new()))
+    if condition.pairs().iter().any(|(_, other)| !ledger.jobs.contains_key(other)) {
+        return Verdict::Never;
+    }
+    condition.verdict(&|test, target| look(ledger, now, (test, target), &mut None, &mut Vec::new()))
 }
 
 /// Whether the element at a place of a job may start, as far as its partners are concerned.

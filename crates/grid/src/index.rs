@@ -474,7 +474,7 @@ impl Index {
         match (before.pending, after.pending) {
             (true, false) => self.unwait(id, job, place),
             (false, true) => self.wait(ledger, id, job, place),
-            (true, true) | (false, false) => {}
+            (true, true) | (false, false) => self.look_at_held(ledger, id, job, place),
         }
     }
 

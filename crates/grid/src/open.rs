@@ -50,7 +50,9 @@ impl Index {
         let turn = self.turn_of(id, job);
         let (now, mut dues) = (self.clock, Vec::new());
         let waits = job.condition.as_ref().map_or_else(Waits::default, |condition| {
-            Waits::new(condition, turn, |test, target| look(ledger, now, (test, target), &mut dues))
+            Waits::new(condition, turn, |test, target, due| {
+                look(ledger, now, (test, target), due, &mut dues)
+            })
         });
         self.delays.extend(dues.into_iter().map(|(at, other)| (at, id, other)));
         let shape = Shape { excluded: Vec::new(), ..shape_of(job, &job.tasks[0]) };
@@ -156,10 +158,24 @@ impl Index {
         verdict != Verdict::Met
     }
 
-    /// Takes in the tasks that wait of a job whose elements wait for those of another one.
+    /// Looks at a held task: if its partner can never be as required, it is to be ended.
     pub(crate) fn look_at_held(&mut self, ledger: &Ledger, id: JobId, job: &Job, place: u32) {
         if matches!(job.tasks[place as usize], Task::Held(_)) && self.open.contains_key(&id) {
             self.bars(ledger, id, job, place);
+        }
+    }
+
+    /// Looks again at all elements that wait for partners: what becomes of those that do so in vain has changed.
+    pub(crate) fn look_at_pairs(&mut self, ledger: &Ledger) {
+        let paired = self.open.iter().filter(|(_, open)| !open.pairs.is_empty());
+        let paired: Vec<JobId> = paired.map(|(id, _)| *id).collect();
+        for id in paired {
+            let job = &ledger.jobs[&id];
+            for (place, task) in job.tasks.iter().enumerate() {
+                if matches!(task, Task::Pending(_) | Task::Held(_)) {
+                    self.bars(ledger, id, job, place as u32);
+                }
+            }
         }
     }
 
@@ -248,7 +264,9 @@ impl Index {
         for dependent in dependents {
             let Some(open) = self.open.get_mut(dependent) else { continue };
             let mut dues = Vec::new();
-            let of = |test, target| look(ledger, now, (test, target), &mut dues);
+            let of = |test, target, due: &mut Option<Moment>| {
+                look(ledger, now, (test, target), due, &mut dues)
+            };
             let is_other = open.waits.look_again(id, of);
             self.delays.extend(dues.into_iter().map(|(at, other)| (at, *dependent, other)));
             if is_other {

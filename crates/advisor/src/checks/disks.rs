@@ -198,6 +198,25 @@ mod tests {
     }
 
     #[test]
+    fn a_place_on_a_spinning_disk_is_found_and_one_on_flash_is_fine() {
+        for (rotational, spins) in [("1", true), ("0", false)] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut host = host(folder.path(), "[none] bfq", rotational);
+            assert!(spinning(&host).is_empty(), "nobody asked about a place");
+            let mut place = Place::default();
+            place.mount.device = "253:0".into();
+            host.places.push(place);
+            let found = spinning(&host);
+            let fits = match &found[..] {
+                [Verdict::Found { .. }] => spins,
+                [Verdict::Fine(_)] => !spins,
+                _ => false,
+            };
+            assert!(fits, "{found:?}");
+        }
+    }
+
+    #[test]
     fn flash_is_fine_with_no_scheduler_and_any_read_ahead() {
         let folder = tempfile::tempdir().unwrap();
         let host = host(folder.path(), "[none] mq-deadline bfq", "0");

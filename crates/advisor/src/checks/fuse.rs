@@ -58,34 +58,31 @@ fn device(host: &Host) -> Vec<Verdict> {
     }]
 }
 
-/// Linux 6.9 and later have it, if it was built in.
+/// Linux 6.9 and later have it, if it was built in, as have those to which a distribution has brought it.
 fn passthrough(host: &Host) -> Vec<Verdict> {
     const OPTION: &str = "CONFIG_FUSE_PASSTHROUGH";
     let (Some(release), Some(kernel)) = (host.text("proc/sys/kernel/osrelease"), host.kernel())
     else {
         return vec![Verdict::Unknown("/proc/sys/kernel/osrelease cannot be read".to_owned())];
     };
-    if kernel < PASSTHROUGH {
-        return vec![Verdict::warning(
-            format!("Linux {}.{} does not have it", kernel.0, kernel.1),
-            Fix::ByHand { advice: "install a kernel of version 6.9 or later".to_owned() },
-        )];
-    }
     let places = [format!("boot/config-{release}"), format!("lib/modules/{release}/config")];
-    let Some((place, text)) = places.iter().find_map(|place| Some((place, host.text(place)?)))
-    else {
-        return vec![Verdict::Unknown(format!(
-            "there is no /boot/config-{release}; `forebay status` says whether a mount has the direct path"
-        ))];
-    };
-    vec![if text.lines().any(|line| line.trim() == format!("{OPTION}=y")) {
-        Verdict::Fine(format!("{OPTION}=y in /{place}"))
-    } else {
-        Verdict::warning(
+    let found = places.iter().find_map(|place| Some((place, host.text(place)?)));
+    let is_set = |text: &str| text.lines().any(|line| line.trim() == format!("{OPTION}=y"));
+    match found {
+        Some((place, text)) if is_set(&text) => {
+            vec![Verdict::Fine(format!("{OPTION}=y in /{place}"))]
+        }
+        // kernel/version says so.
+        _ if kernel < PASSTHROUGH => Vec::new(),
+        Some((place, _)) => vec![Verdict::warning(
             format!("{OPTION} is not set in /{place}"),
             Fix::ByHand { advice: format!("install a kernel that was built with {OPTION}=y") },
-        )
-    }]
+        )],
+        None => vec![Verdict::Unknown(format!(
+            "there is neither /{} nor /{}; `forebay status` says whether a mount has the direct path",
+            places[0], places[1]
+        ))],
+    }
 }
 
 fn io_uring(host: &Host) -> Vec<Verdict> {

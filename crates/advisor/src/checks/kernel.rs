@@ -141,6 +141,17 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_no_time_server_keeps_is_found() {
+        let mut host = Host::default();
+        assert!(matches!(synchronised(&host)[..], [Verdict::Unknown(_)]));
+        host.told.clock_synchronised = Some(false);
+        let found = synchronised(&host);
+        assert!(matches!(found[..], [Verdict::Found { severity: Severity::Advice, .. }]));
+        host.told.clock_synchronised = Some(true);
+        assert!(matches!(synchronised(&host)[..], [Verdict::Fine(_)]));
+    }
+
+    #[test]
     fn a_kernel_is_judged_by_what_it_lacks() {
         let severity = |release| match on(release) {
             Verdict::Found { severity, .. } => Some(severity),

@@ -1,5 +1,7 @@
 //! The directories that were asked about: what lies below them, and how full they are.
 
+use std::path::Path;
+
 use super::Check;
 use crate::finding::{Fix, Verdict};
 use crate::host::{Host, Place};
@@ -97,7 +99,7 @@ pub(super) const CHECKS: &[Check] = &[
         code: "places/delayed-allocation",
         title: "Delayed allocation of ext4",
         why: "With nodelalloc each small append allocates its block at once. Files that grow side by side, as those of many sessions do, are \
-              torn into small pieces, and files that are soon removed cost allocations.",
+              fragmented, and files that are soon removed cost allocations.",
         look: delayed_allocation,
     },
     Check {
@@ -352,7 +354,15 @@ fn xfs_geometry(host: &Host) -> Vec<Verdict> {
 fn project_quotas(host: &Host) -> Vec<Verdict> {
     each(host, |place| {
         let at = place.mount.mountpoint.display();
+        let is_root = place.mount.mountpoint == Path::new("/");
         let advice = match place.mount.file_system.as_str() {
+            "xfs" if is_root => format!(
+                "if native filesets or work areas in {at} need exact limits, add rootflags=prjquota to the kernel command line and boot again"
+            ),
+            "ext4" if is_root => format!(
+                "if native filesets or work areas in {at} need exact limits, run `tune2fs -O project -Q prjquota DEVICE` from a rescue system, \
+                 and add rootflags=prjquota to the kernel command line"
+            ),
             "xfs" => format!(
                 "if native filesets or work areas in {at} need exact limits, mount it with prjquota (in /etc/fstab: it takes effect when {at} is \
                  mounted, not with a remount)"
@@ -391,7 +401,11 @@ fn synchronous(host: &Host) -> Vec<Verdict> {
 
 fn delayed_allocation(host: &Host) -> Vec<Verdict> {
     each(host, |place| {
-        if place.mount.file_system != "ext4" || !has(place, "nodelalloc") {
+        // data=journal implies nodelalloc: the check of the journal finds that.
+        if place.mount.file_system != "ext4"
+            || !has(place, "nodelalloc")
+            || has(place, "data=journal")
+        {
             return None;
         }
         let at = place.mount.mountpoint.display();
@@ -460,6 +474,18 @@ mod tests {
     }
 
     #[test]
+    fn objects_belong_on_a_local_file_system() {
+        for (kind, expected) in [
+            ("xfs", None),
+            ("tmpfs", Some(Severity::Advice)),
+            ("overlay", Some(Severity::Warning)),
+            ("fuse.sshfs", Some(Severity::Advice)),
+        ] {
+            assert_eq!(severity(&file_system(&on(kind, "rw"))), expected, "{kind}");
+        }
+    }
+
+    #[test]
     fn the_fuller_the_worse() {
         for (free, expected) in
             [(500, None), (99, Some(Severity::Warning)), (19, Some(Severity::Problem))]
@@ -467,6 +493,8 @@ mod tests {
             let mut host = on("xfs", "rw,noatime");
             host.places[0].free_bytes = free;
             assert_eq!(severity(&space(&host)), expected, "{free}");
+            (host.places[0].inodes, host.places[0].free_inodes) = (1000, free);
+            assert_eq!(severity(&inodes(&host)), expected, "{free}");
         }
     }
 
@@ -512,12 +540,22 @@ mod tests {
         let on_ext4 = format!("{:?}", project_quotas(&on("ext4", "rw")));
         assert!(on_ext4.contains("tune2fs -O project -Q prjquota"), "{on_ext4}");
         assert!(matches!(project_quotas(&on("xfs", "rw,prjquota"))[..], [Verdict::Fine(_)]));
+        for (kind, how) in [("xfs", "add rootflags=prjquota"), ("ext4", "from a rescue system")] {
+            let mut host = on(kind, "rw");
+            host.places[0].mount.mountpoint = "/".into();
+            let on_root = format!("{:?}", project_quotas(&host));
+            assert!(on_root.contains(how), "{on_root}");
+        }
         assert!(project_quotas(&on("tmpfs", "rw")).is_empty());
         assert_eq!(severity(&synchronous(&on("xfs", "rw,sync"))), Some(Severity::Warning));
         assert_eq!(severity(&synchronous(&on("ext4", "rw,dirsync"))), Some(Severity::Warning));
         assert!(synchronous(&on("ext4", "rw,async,lazytime")).is_empty());
         let apart = on("ext4", "rw,nodelalloc");
         assert_eq!(severity(&delayed_allocation(&apart)), Some(Severity::Warning));
+        let journal_too = on("ext4", "rw,nodelalloc,data=journal");
+        assert_eq!(severity(&journal(&journal_too)), Some(Severity::Warning));
+        assert!(delayed_allocation(&journal_too).is_empty());
+        assert!(journal(&on("ext4", "rw,data=ordered")).is_empty());
         assert!(delayed_allocation(&on("xfs", "rw,nodelalloc")).is_empty());
         assert!(delayed_allocation(&on("ext4", "rw,delalloc")).is_empty());
     }

@@ -356,9 +356,20 @@ fn the_slice_of_the_scheduler_is_read_under_each_of_its_names() {
 }
 
 #[test]
-fn a_kernel_without_passthrough_is_known_by_its_version_and_one_without_a_file_is_unknown() {
+fn an_old_kernel_has_passthrough_only_if_its_file_says_so_and_one_without_a_file_is_unknown() {
+    // kernel/version finds it.
     let old = look("fuse/passthrough", &[(RELEASE, "6.6.0")]);
-    assert!(matches!(&old[..], [Verdict::Found { severity: Warning, .. }]), "{old:?}");
+    assert!(old.is_empty(), "{old:?}");
+    let without: Files = &[(RELEASE, "6.6.0"), ("boot/config-6.6.0", "CONFIG_FUSE_FS=m\n")];
+    let without = look("fuse/passthrough", without);
+    assert!(without.is_empty(), "{without:?}");
+    let brought: Files =
+        &[(RELEASE, "6.6.0"), ("boot/config-6.6.0", "CONFIG_FUSE_PASSTHROUGH=y\n")];
+    let brought = look("fuse/passthrough", brought);
+    assert!(matches!(&brought[..], [Verdict::Fine(_)]), "{brought:?}");
     let silent = look("fuse/passthrough", &[(RELEASE, "6.18.0")]);
-    assert!(matches!(&silent[..], [Verdict::Unknown(_)]), "{silent:?}");
+    assert!(
+        matches!(&silent[..], [Verdict::Unknown(why)] if why.contains("/lib/modules/6.18.0/config")),
+        "{silent:?}"
+    );
 }

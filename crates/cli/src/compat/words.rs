@@ -180,10 +180,10 @@ impl Grammar {
             }
             match word.strip_prefix("--") {
                 Some(long) => self.read_long(long, &mut rest, &mut given)?,
-                None if self.style == Style::Lsf && word == "-V" => bail!(VersionAsked),
                 None if self.style == Style::Lsf && self.of_name(&word[1..]).is_some() => {
                     self.read_long(&word[1..], &mut rest, &mut given)?;
                 }
+                None if self.style == Style::Lsf && word == "-V" => bail!(VersionAsked),
                 None => self.read_letters(&word[1..], &mut rest, &mut given)?,
             }
         }

@@ -171,6 +171,9 @@ fn elements_follow_their_partners_and_what_was_used_is_reported() {
     let utilization = site.says("sreport cluster utilization start=today -t percent");
     assert!(utilization.contains("Usage reported in Percentage of Total\n"), "{utilization}");
     assert!(utilization.contains("100.00%"), "{utilization}");
+    site.sh("sbatch --wait --wrap 'sleep 3'").succeeds();
+    let used = site.says("sreport -nP cluster utilization start=today format=allocated -t seconds");
+    assert!(used.trim().parse::<u64>().expect("a number") >= 2, "{used}");
     let said = site.sh("sreport job SizesByAccount").expect_code(1).stderr;
     assert!(said.contains("not recorded"), "{said}");
     assert!(

@@ -103,7 +103,7 @@ fn a_warning_that_is_sent_again_reaches_a_job_that_did_not_get_it_and_no_other()
         assert_eq!(lines.read()["ask"], "join");
         lines
     };
-    let grant = json!({"order": "grant", "lease": "60 s"});
+    let grant = json!({"order": "grant", "lease": "10 min"});
     let order = |order: &str, job: u64| json!({"order": order, "task": {"job": job, "index": 0}, "attempt": 1});
     let file = |job: u64| folder.path().join(format!("said-{job}"));
     let said = |job: u64| std::fs::read_to_string(file(job)).unwrap_or_default();

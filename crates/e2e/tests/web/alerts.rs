@@ -122,7 +122,7 @@ fn a_file_system_whose_daemon_dies_and_a_disk_that_fills_up_are_alerts_until_the
     site.forebay(&["umount", &place]).succeeds();
     wait_until("the disk is no longer watched", LIMIT, || fires(&site, &disk).is_none());
     let over = site.forebay(&["alerts", "--all"]).output();
-    assert!(over.contains(&format!("no longer watched: {root} was unmounted")), "{over}");
+    assert!(over.contains(&format!("(no longer monitored: {root} was unmounted)")), "{over}");
     assert!(fires(&site, "file_system").is_none());
     site.forebay(&["mount", &root, &place]).succeeds();
     wait_until("the disk is watched again", LIMIT, || fires(&site, &disk).is_some());

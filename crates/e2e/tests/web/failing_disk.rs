@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
 
 use forebay_e2e::{LoopDisk, need, wait_until};
+use forebay_process::stat::is_zombie;
+use rustix::process::Pid;
 use serde_json::Value;
 
 use crate::alerts::{fires, webhook};
@@ -91,13 +93,18 @@ fn a_disk_that_fails_raises_alerts_of_itself_copies_and_snapshots_until_it_is_ba
     drop(held);
     let status: Value =
         serde_json::from_str(&site.forebay(&["status", root, "--json"]).output()).expect("is JSON");
-    let daemon = PathBuf::from(format!("/proc/{}", status["mount"]["pid"]));
+    let daemon = status["mount"]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    let daemon = daemon.and_then(Pid::from_raw).expect("a process");
     // Not everything can be committed.
     run(&["umount", "--lazy", text(&mount)]);
-    wait_until("the daemon has exited", LIMIT, || !daemon.exists());
+    wait_until("the daemon has exited", LIMIT, || is_zombie(daemon));
     disk.remount();
     run(&["mount", root, text(&mount)]);
-    told_of(&told, &codes, "resolved");
+    let resolved = told_of(&told, &codes, "resolved");
+    assert!(
+        resolved.values().all(|text| !text.contains("no longer monitored")),
+        "an unmount that loses something ends no alert: {resolved:#?}"
+    );
     assert!(codes.iter().all(|code| fires(&site, code).is_none()));
     assert_eq!(fs::read(mount.join("data/first")).expect("reads"), b"bytes");
 }

@@ -477,7 +477,9 @@ impl<S: Store> Controller<S> {
             }
             Effect::Launch { task, attempt, requeues, host, slots, time_limit, gpus, wrap } => {
                 let user = self.engine.owner(task.job)?.clone();
-                let spec = self.engine.spec(task.job)?.clone();
+                let mut spec = self.engine.spec(task.job)?.clone();
+                // Hosts need not understand it, and those of an earlier version might not.
+                spec.depends = None;
                 let launch = Launch {
                     task,
                     attempt,

@@ -215,9 +215,8 @@ impl FlowSpec {
                 );
             }
             Condition::Singleton => {
-                return Err(
-                    "singleton() is not allowed in flows: say after which job it comes".to_owned()
-                );
+                return Err("singleton() is not allowed in flows: name the step that it waits for"
+                    .to_owned());
             }
         };
         if test == Test::PostErr {

@@ -7,9 +7,12 @@ use crate::environment::Environment;
 use crate::event::{Effect, Outcome, Refusal};
 use crate::footprint;
 use crate::grid::Grid;
+use crate::grid::possible::check_singleton;
 use crate::grid::submit::Search;
 use crate::journal::{Change, Modified};
+use crate::ledger::Job;
 use crate::modify::{Changes, Rank, Set};
+use crate::parse::dependency::Condition;
 use crate::parse::period::Period;
 use crate::spec::JobSpec;
 use crate::vocabulary::{JobId, Target, UserName};
@@ -79,20 +82,7 @@ impl Grid {
             let fault = format!("job {id} runs in reservation {name}, which says for how long");
             return Err(Refusal::Invalid(fault));
         }
-        let condition = match &changes.depends {
-            None => job.condition.clone(),
-            Some(Set::Nothing) => None,
-            Some(Set::To(depends)) => {
-                let mut search = Search::new(by, self.ledger.users.find(&owner));
-                let condition = self.look_up(&depends.0, &mut search)?;
-                if condition.jobs().contains(&id) || self.waits_for(&condition, id) {
-                    let fault = format!("job {id} would wait for itself");
-                    return Err(Refusal::Invalid(fault));
-                }
-                self.check_condition(&spec, Some(&condition))?;
-                Some(condition)
-            }
-        };
+        let condition = self.planned_condition((by, &owner), (id, job), changes, &spec)?;
         let bytes = footprint::bytes_of(&spec, condition.as_ref());
         let before = footprint::bytes_of(&job.spec, job.condition.as_ref());
         self.check_bytes(Some(job.user), bytes.saturating_sub(before))?;
@@ -107,12 +97,36 @@ impl Grid {
         Ok(Modified { job: id, spec, condition, limit_ms })
     }
 
-    /// Whether what a condition names waits, however far, for a job.
-    fn waits_for(
+    /// What the job will wait for.
+    fn planned_condition(
         &self,
-        condition: &crate::parse::dependency::Condition<Target>,
-        job: JobId,
-    ) -> bool {
+        (by, owner): (&UserName, &UserName),
+        (id, job): (JobId, &Job),
+        changes: &Changes,
+        spec: &JobSpec,
+    ) -> Result<Option<Condition<Target>>, Refusal> {
+        let depends = match &changes.depends {
+            None => {
+                if let Some(condition) = &job.condition {
+                    check_singleton(spec, condition)?;
+                }
+                return Ok(job.condition.clone());
+            }
+            Some(Set::Nothing) => return Ok(None),
+            Some(Set::To(depends)) => depends,
+        };
+        let mut search = Search::new(by, self.ledger.users.find(owner));
+        let condition = self.look_up(&depends.0, &mut search)?;
+        if condition.jobs().contains(&id) || self.waits_for(&condition, id) {
+            let fault = format!("job {id} would wait for itself");
+            return Err(Refusal::Invalid(fault));
+        }
+        self.check_condition(spec, Some(&condition))?;
+        Ok(Some(condition))
+    }
+
+    /// Whether what a condition names waits, however far, for a job.
+    fn waits_for(&self, condition: &Condition<Target>, job: JobId) -> bool {
         let mut seen = std::collections::BTreeSet::new();
         let mut next: Vec<JobId> = condition.jobs().into_iter().collect();
         while let Some(id) = next.pop() {

@@ -3,7 +3,7 @@
 //! Hosts of the grid are those that have joined and were not removed, and those that the settings name. What a
 //! host has is known once it has joined or where the settings say it; until then it may have anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_base::ByteSize;
 
@@ -17,7 +17,10 @@ use crate::ready::Shape;
 use crate::spans::Spans;
 use crate::spec::JobSpec;
 use crate::task::{Cause, Step, Task};
-use crate::vocabulary::{HostId, HostName, JobId, QueueId, Target};
+use crate::vocabulary::{HostId, HostName, JobId, QueueId, Target, TaskId};
+
+/// The most conditions about elements with the same index that a job has.
+const PAIRS_MAX: usize = 16;
 
 /// What a host has for jobs, as far as it is known.
 #[derive(Clone, Copy)]
@@ -165,11 +168,7 @@ impl Grid {
         condition: Option<&Condition<Target>>,
     ) -> Result<(), Refusal> {
         let Some(condition) = condition else { return Ok(()) };
-        if spec.name.is_empty() && condition.has_singleton() {
-            let fault =
-                "singleton() is about jobs with the same name, and this job has none: name it (-J)";
-            return Err(Refusal::Invalid(fault.to_owned()));
-        }
+        check_singleton(spec, condition)?;
         self.check_pairs(spec, condition)?;
         let never = depend::verdict(&self.ledger, self.now, condition) == Verdict::Never;
         if !never || self.on_never(spec) == OnNever::Keep {
@@ -186,18 +185,18 @@ impl Grid {
             return Ok(());
         }
         let refused = |fault: String| Err(Refusal::Invalid(fault));
-        let plain = condition.pairs_of_all();
-        if plain < pairs.len() {
-            let fault = "[*] in a dependency: join it to the rest with && only";
+        if pairs.len() > PAIRS_MAX {
+            return refused(format!("[*] in a dependency: at most {PAIRS_MAX} conditions"));
+        }
+        if condition.pairs_of_all() < pairs.len() {
+            let fault = "[*] in a dependency can be combined by && only, not by ||";
             return refused(fault.to_owned());
         }
         let Some(array) = &spec.array else {
-            return refused(
-                "[*] in a dependency is about the elements of an array, which this job is not"
-                    .to_owned(),
-            );
+            return refused("[*] in a dependency: this job is not an array".to_owned());
         };
-        for (_, other) in pairs {
+        let others: BTreeSet<JobId> = pairs.into_iter().map(|(_, other)| other).collect();
+        for other in others {
             let Some(partner) = self.ledger.jobs.get(&other) else { continue };
             if partner.spec.array.is_none() {
                 return refused(format!("{other}[*]: job {other} is not an array"));
@@ -231,7 +230,7 @@ impl Grid {
         let mut parts = Vec::new();
         let mut more = 0;
         condition.leaves(&mut |leaf| {
-            let Condition::Is(_, target) = leaf else { return };
+            let (Condition::Is(_, target) | Condition::Each(_, target)) = leaf else { return };
             if depend::verdict(&self.ledger, self.now, leaf) != Verdict::Never {
                 return;
             }
@@ -269,15 +268,13 @@ impl Grid {
 
     /// Ends what waits for something that can no longer come. Steps of flows are left to their flow.
     pub(super) fn end_what_waits_in_vain(&mut self, out: &mut Outcome) {
-        while let Some(task) = self.index.vain_tasks.pop_first() {
-            let Some(job) = self.ledger.jobs.get(&task.job) else { continue };
-            let Some(place) = job.place_of(task.index) else { continue };
-            let waits = matches!(job.tasks[place as usize], Task::Pending(_) | Task::Held(_));
-            let pairs = job.condition.as_ref().map(Condition::pairs).unwrap_or_default();
-            let verdict = depend::verdict_of_pairs(&self.ledger, &pairs, (job, place));
-            if waits && verdict == Verdict::Never && !self.keeps_waiting(&job.spec) {
-                let places = [place].into_iter().collect();
-                self.change_waiting(task.job, places, Step::NeverMet, out);
+        while let Some(TaskId { job: id, .. }) = self.index.vain_tasks.first().copied() {
+            let others =
+                self.index.vain_tasks.split_off(&TaskId { job: JobId(id.0 + 1), index: 0 });
+            let tasks = std::mem::replace(&mut self.index.vain_tasks, others);
+            let places = self.places_in_vain(id, &tasks);
+            if !places.is_empty() {
+                self.change_waiting(id, places, Step::NeverMet, out);
             }
         }
         while let Some(id) = self.index.vain.pop_first() {
@@ -292,6 +289,21 @@ impl Grid {
         }
     }
 
+    /// Places of those tasks of a job that wait for partners that can never be as required, and are to be ended.
+    fn places_in_vain(&self, id: JobId, tasks: &BTreeSet<TaskId>) -> Spans {
+        let Some(job) = self.ledger.jobs.get(&id) else { return Spans::default() };
+        if self.keeps_waiting(&job.spec) {
+            return Spans::default();
+        }
+        let pairs = job.condition.as_ref().map(Condition::pairs).unwrap_or_default();
+        let places = tasks.iter().filter_map(|task| job.place_of(task.index));
+        let in_vain = places.filter(|place| {
+            matches!(job.tasks[*place as usize], Task::Pending(_) | Task::Held(_))
+                && depend::verdict_of_pairs(&self.ledger, &pairs, (job, *place)) == Verdict::Never
+        });
+        in_vain.collect()
+    }
+
     /// Looks at all jobs again that wait in vain: the settings have changed.
     pub(super) fn look_at_vain(&mut self) {
         let vain: Vec<JobId> = self
@@ -303,7 +315,21 @@ impl Grid {
             .filter(|id| !self.index.flow_of.contains_key(id))
             .collect();
         self.index.vain.extend(vain);
+        self.index.look_at_pairs(&self.ledger);
     }
+}
+
+/// Refuses a condition about the jobs with the same name if there is no name.
+pub(super) fn check_singleton(
+    spec: &JobSpec,
+    condition: &Condition<Target>,
+) -> Result<(), Refusal> {
+    if spec.name.is_empty() && condition.has_singleton() {
+        let fault =
+            "singleton() is about jobs with the same name, and this job has none: name it (-J)";
+        return Err(Refusal::Invalid(fault.to_owned()));
+    }
+    Ok(())
 }
 
 /// Places of the tasks that were not given to a host.

@@ -59,7 +59,9 @@ impl Grid {
         let names = &self.index.names;
         let is_second = user.is_some_and(|user| names.any_unfinished(user, &spec.name));
         let turn = if is_second { Turn::Later } else { Turn::Now };
-        let of = |test, target| look(&self.ledger, self.now, (test, target), &mut Vec::new());
+        let of = |test, target, due: &mut Option<Moment>| {
+            look(&self.ledger, self.now, (test, target), due, &mut Vec::new())
+        };
         // Elements that wait for others start one by one.
         !condition.pairs().is_empty() || Waits::new(condition, turn, of).verdict() != Verdict::Met
     }

@@ -310,7 +310,7 @@ impl Reader<'_> {
         let word = self.word()?;
         let (job, which) = self.job(word, at)?;
         if countable.is_some() && which == Which::SameIndex {
-            let reason = format!("{name} counts elements, and [*] is one of them");
+            let reason = format!("{name} counts all elements: omit [*]");
             return Err(self.scanner.refuse_at(at, reason));
         }
         self.scanner.skip_blanks();

@@ -109,8 +109,11 @@ fn what_cannot_be_paired_is_refused() {
     let mut rig = Rig::new("", &[("a", 10)]);
     let single = rig.submit(spec());
     let first = rig.submit(array("[1-3]"));
+    let each = format!("done({first}[*])");
+    let many = [&each[..]; 17].join(" && ");
     for (text, job, why) in [
-        (format!("done({first}[*])"), spec(), "which this job is not"),
+        (many, array("[1-3]"), "at most 16 conditions"),
+        (format!("done({first}[*])"), spec(), "this job is not an array"),
         (format!("done({single}[*])"), array("[1-3]"), "is not an array"),
         (format!("done({first}[*])"), array("[1-4]"), "has no element 4"),
         (format!("done({first}[*]) || ended({single})"), array("[1-3]"), "&& only"),
@@ -123,6 +126,37 @@ fn what_cannot_be_paired_is_refused() {
     for text in ["done(1[*])", "exit(\"load*\"[*], >= 3) && ended(2)", "started(7, 5 min)"] {
         assert_eq!(text.parse::<Dependency>().unwrap().to_string(), text);
     }
+}
+
+#[test]
+fn an_element_whose_partner_is_forgotten_is_not_requeued_to_wait_for_ever() {
+    let mut rig = Rig::new("[general]\nfinished_max = 1", &[("a", 10)]);
+    let first = rig.submit(array("[1]"));
+    let second = rig.submit(on(&format!("ended({first}[*])"), array("[1]")));
+    rig.exit(element(first, 1), 0);
+    rig.now += 1;
+    rig.exit(element(second, 1), 0);
+    rig.pass(1);
+    assert!(rig.grid.ledger().job(first).is_none());
+    let target = Target { job: second, index: Some(1) };
+    let said = refusal(&rig.command("u", target, Verb::Requeue));
+    assert!(said.contains("no longer known"), "{said}");
+}
+
+#[test]
+fn settings_that_end_what_waits_in_vain_hold_for_elements_that_wait() {
+    let mut rig = Rig::new("[general]\ndependency_never = \"keep\"", &[("a", 10)]);
+    let first = rig.submit(array("[1-3]"));
+    let second = rig.submit(on(&format!("done({first}[*])"), array("[1-3]")));
+    let ended = |rig: &Rig| {
+        let state = |index| rig.grid.state(element(second, index));
+        (1..=3).filter(|index| matches!(state(*index), Some(State::Finished { .. }))).count()
+    };
+    rig.exit(element(first, 1), 1);
+    rig.exit(element(first, 2), 1);
+    assert_eq!(ended(&rig), 0);
+    rig.configure("");
+    assert_eq!(ended(&rig), 2);
 }
 
 #[test]

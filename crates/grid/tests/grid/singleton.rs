@@ -70,9 +70,13 @@ fn a_later_job_without_the_condition_that_runs_is_waited_for_and_a_new_name_lets
     let changes = Changes { name: Some("y".to_owned()), ..Changes::default() };
     rig.send(Event::Modify { by: "u".parse().unwrap(), job: held, changes: Box::new(changes) });
     assert!(rig.host_of(held).is_some());
-    // So does a condition that is taken away.
+    // So does a condition that is taken away. Until then the job needs a name.
     let waits = rig.submit(singleton("x"));
     assert_eq!(rig.host_of(waits), None);
+    let changes = Changes { name: Some(String::new()), ..Changes::default() };
+    let event = Event::Modify { by: "u".parse().unwrap(), job: waits, changes: Box::new(changes) };
+    let said = refusal(&rig.send(event));
+    assert!(said.contains("name it (-J)"), "{said}");
     let changes = Changes { depends: Some(Set::Nothing), ..Changes::default() };
     rig.send(Event::Modify { by: "u".parse().unwrap(), job: waits, changes: Box::new(changes) });
     assert!(rig.host_of(waits).is_some());

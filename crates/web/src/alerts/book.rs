@@ -77,7 +77,7 @@ impl Book {
             if let Some(mut alert) = self.firing.remove(&code) {
                 alert.resolved = Some(now);
                 if let Some(why) = end_of(&code) {
-                    alert.text = format!("{}; no longer watched: {why}", alert.text);
+                    alert.text = format!("{} (no longer monitored: {why})", alert.text);
                 }
                 self.over.push((code.clone(), alert.clone()));
                 notes.push(Note { muted: self.muted_until(&code, now).is_some(), code, alert });
@@ -138,7 +138,7 @@ mod tests {
         let end_of = |code: &str| code.starts_with("fill").then_some("/srv was unmounted");
         let over = book.take(Moment(5), Seen { end_of: &end_of, ..wrong(&[]) }, 0);
         let texts: Vec<&str> = over.iter().map(|note| &*note.alert.text).collect();
-        assert_eq!(texts, ["fill/d!; no longer watched: /srv was unmounted", "x!"]);
+        assert_eq!(texts, ["fill/d! (no longer monitored: /srv was unmounted)", "x!"]);
         assert_eq!(book.over[0].1.text, texts[0]);
     }
 

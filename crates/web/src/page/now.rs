@@ -47,7 +47,7 @@ pub fn page(view: &View<'_>) -> Page {
             }
         }
         @if !seen.is_empty() {
-            h2 { @if view.who.admin { "Who causes what" } @else { "What you cause" } }
+            h2 { @if view.who.admin { "I/O by user and job" } @else { "Your I/O" } }
             (causes(&seen))
         }
         @if let Some(files) = look.files.as_ref().filter(|files| view.who.admin && !files.waits.is_empty()) {

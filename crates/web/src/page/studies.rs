@@ -247,8 +247,11 @@ fn of_workload(workload: &str, lines: &[Found<'_>], now: Moment) -> Markup {
     }
 }
 
-/// What charts over time show of a study; nothing if it says no time that is one.
+/// What charts over time show of a study; nothing if it did not run to its end, or says no time that is one.
 fn measured(line: &Line) -> Vec<Measured> {
+    if !line.is_complete {
+        return Vec::new();
+    }
     let at = line.started.parse::<jiff::Timestamp>().ok();
     let Some(at) = at.and_then(|at| u64::try_from(at.as_millisecond()).ok()) else {
         return Vec::new();
@@ -404,6 +407,26 @@ mod tests {
         assert_eq!(found[0].read(report::FILE, 8).unwrap(), "a report");
         assert!(found[0].read(report::FILE, 7).unwrap_err().contains("longer"));
         assert!(found[0].record().unwrap_err().contains(Record::FILE));
+    }
+
+    #[test]
+    fn only_studies_that_ran_to_their_ends_are_drawn_over_time() {
+        let mut line = Line {
+            workload: "mixed".to_owned(),
+            scale: 1.0,
+            started: "2026-01-02T03:04:05.678Z".to_owned(),
+            host: "one".to_owned(),
+            is_complete: true,
+            subjects: vec![SubjectLine {
+                label: "/srv".to_owned(),
+                storage: "/srv".to_owned(),
+                rounds: 1,
+                figures: [Some(1.0); FIGURES.len()],
+            }],
+        };
+        assert_eq!(measured(&line).len(), 1);
+        line.is_complete = false;
+        assert!(measured(&line).is_empty());
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub fn files(view: &View<'_>) -> Page {
                 @if let Some(fault) = &look.files_fault { p.problem { (fault) } }
                 @else {
                     p.note {
-                        @if let Some(why) = &look.no_files { "Nothing is shown: " (why) ". " }
+                        @if let Some(why) = &look.no_files { "No file system is shown: " (why) ". " }
                         code { "forebay web serve --files" } " names another file system."
                     }
                 }
@@ -37,7 +37,7 @@ pub fn files(view: &View<'_>) -> Page {
                 p { "Mounted at " code { (files.mountpoint.as_deref().unwrap_or("-")) } ", home folder " code { (files.home) } "." }
                 h2 { "Disks" }
                 div.scroll { table {
-                    thead { tr { th { "Disk" } th { "In use" } th.number { "Free" } th { "Files of its file system" } } }
+                    thead { tr { th { "Disk" } th { "In use" } th.number { "Free" } th { "Inodes in use" } } }
                     tbody { @for disk in &files.disks { (disk_row(disk)) } }
                 } }
                 h2 { "Filesets" }
@@ -127,7 +127,7 @@ fn disk_row(disk: &crate::watched::Disk) -> Markup {
             td.number { (bytes(disk.free_bytes)) }
             td {
                 // Others make room for files as needed.
-                @if disk.total_inodes > 0 { (meter(inodes as f64, disk.total_inodes as f64, &format!("{inodes} of at most {}", disk.total_inodes))) } @else { "-" }
+                @if disk.total_inodes > 0 { (meter(inodes as f64, disk.total_inodes as f64, &format!("{inodes} of {}", disk.total_inodes))) } @else { "-" }
             }
         }
     }

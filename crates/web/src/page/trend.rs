@@ -63,7 +63,7 @@ pub fn charts(all: &[Measured], headings: &[&str], now: Moment) -> Markup {
         let series = lines.iter().enumerate().filter_map(line).collect();
         let caption = Caption::new(
             heading,
-            "Studies of the same scale on the same storage, by when they began.",
+            "Studies of the same scale on the same storage, by start time; parameters and number of jobs may differ.",
         );
         TimeChart {
             caption,

@@ -27,7 +27,8 @@ pub struct WorkloadArguments {
     /// Number of logical nodes: jobs are counted and placed as on that many machines.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     nodes: Option<u32>,
-    /// Number of concurrent jobs on each node, or cores: as many as this machine has physical cores, which its logical nodes share.
+    /// Number of concurrent jobs on each node, or `cores`: the physical cores of this machine, divided by the largest number of logical
+    /// nodes of a stage.
     #[arg(long, value_name = "N", value_parser = concurrent)]
     concurrent: Option<Concurrent>,
     /// Seed of the random numbers; the same seed gives the same data and the same plan.
@@ -43,7 +44,7 @@ pub struct WorkloadArguments {
 /// How many jobs run at once on each node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Concurrent {
-    /// So many.
+    /// This number of jobs.
     Jobs(u32),
     /// As many as there are physical cores.
     Cores,
@@ -57,7 +58,7 @@ fn concurrent(text: &str) -> Result<Concurrent, String> {
     jobs.map(Concurrent::Jobs).ok_or_else(|| "expected 1 to 10000, or cores".to_owned())
 }
 
-/// The jobs of each logical node of a machine with so many cores.
+/// The jobs of each logical node of a machine with this number of cores.
 fn jobs_of_node(cores: u32, plan: &Plan) -> u32 {
     let nodes = plan.stages.iter().map(|stage| stage.nodes).max().unwrap_or(1);
     (cores / nodes.max(1)).max(1)

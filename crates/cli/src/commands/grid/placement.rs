@@ -40,8 +40,9 @@ pub struct Placement {
     /// Name of the job; 'load[1-100]%10' makes an array of 100 elements, ten at a time.
     #[arg(short = 'J', long)]
     name: Option<String>,
-    /// Condition under which the job may start, such as 'done(12) && ended(load*)'; 'done(12[*])' for each element of an
-    /// array after the one with its index; 'started(12, 5 min)'; 'singleton()' for one job of its name at a time.
+    /// Condition under which the job may start, such as 'done(12) && ended(load*)'. 'done(12[*])': each element waits for
+    /// the element of array 12 with the same index. 'started(12, 5 min)': 5 minutes after job 12 started. 'singleton()':
+    /// one job with this name at a time.
     #[arg(short = 'w', long, value_name = "CONDITION", value_parser = |text: &str| text.parse::<Dependency>())]
     depends: Option<Dependency>,
     /// What to do with the job when --depends can no longer become true: end it without starting it (exit code 127),

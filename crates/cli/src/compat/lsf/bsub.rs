@@ -100,6 +100,9 @@ const OPTIONS: &[Opt] = &[
 const GRAMMAR: Grammar =
     Grammar { command: "bsub", style: Style::Lsf, until: Until::FirstWord, tables: &[OPTIONS] };
 
+/// What stands in a script's own lines: a job is submitted there, whatever else is asked for.
+const LINES: Grammar = Grammar { tables: &[OPTIONS, &[harmless("V", ' ', Nothing)]], ..GRAMMAR };
+
 /// What begins a line of options in a script.
 const MARK: &str = "#BSUB";
 
@@ -111,7 +114,7 @@ const OF_A_JOB: [&str; 3] = ["LSB_", "LS_SUBCWD", "LS_JOBPID"];
 /// # Errors
 /// If one is bad or refused.
 pub fn options_of(script: &str) -> Result<Given> {
-    GRAMMAR.read(&directives(MARK, script)?)
+    LINES.read(&directives(MARK, script)?)
 }
 
 /// Whether a script has lines of options.
@@ -390,5 +393,13 @@ mod tests {
             (spec.queue.unwrap().as_str(), spec.output.as_deref()),
             ("night", Some("%J.out"))
         );
+    }
+
+    #[test]
+    fn a_line_that_asks_for_the_version_does_not_keep_a_job_from_being_submitted() {
+        let given = options_of("#BSUB -V\n#BSUB -n 2\ntrue\n").unwrap();
+        assert_eq!(job(&given).unwrap().slots, 2);
+        let asked = GRAMMAR.read(&["-V".to_owned()]).unwrap_err();
+        assert!(asked.is::<super::super::super::words::VersionAsked>());
     }
 }

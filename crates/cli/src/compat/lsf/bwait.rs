@@ -120,7 +120,7 @@ fn looked_up(condition: &Condition<JobRef>, client: &mut Client) -> Result<Condi
     };
     Ok(match condition {
         Condition::Singleton | Condition::Each(..) => {
-            bail!("singleton() and [*] are about a job that waits, and bwait is not one")
+            bail!("singleton() and [*] are not supported by bwait")
         }
         Condition::All(parts) => Condition::All(all(parts)?),
         Condition::Any(parts) => Condition::Any(all(parts)?),

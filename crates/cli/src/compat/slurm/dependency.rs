@@ -73,6 +73,10 @@ fn translate(text: &str, mut job: impl FnMut(&str) -> Result<Vec<String>>) -> Re
                 "{kind}:{id}: name a whole array, of whose elements each has one that waits for it"
             );
             for target in job(id)? {
+                ensure!(
+                    kind != AFTER_PARTNER || !target.contains('['),
+                    "{AFTER_PARTNER} needs a whole array, such as {AFTER_PARTNER}:12"
+                );
                 conditions.push(match &delay {
                     Some(delay) => format!("{call}({target}, {delay})"),
                     None if kind == AFTER_PARTNER => format!("{call}({target}[*])"),
@@ -166,6 +170,7 @@ mod tests {
             "after:1+x",
             "after:1+",
             "aftercorr:1_2",
+            "aftercorr:1[2]",
             "afterburstbuffer:1",
             "x:1",
             "afterok:1?after:2,after:3",

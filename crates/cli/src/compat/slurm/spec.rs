@@ -288,7 +288,10 @@ fn memory_of(given: &Given, shape: Shape, gpus: u32) -> Result<Option<ByteSize>>
 
 /// The pattern of a file's name, with what is known now in place of its letters.
 fn file_name(pattern: &str, user: &str) -> String {
-    pattern.replace("%u", &user.replace('%', "%%"))
+    let user = user.replace('%', "%%");
+    // In %%u the signs are one that stands for itself.
+    let parts = pattern.split("%%").map(|part| part.replace("%u", &user));
+    parts.collect::<Vec<_>>().join("%%")
 }
 
 /// A job as the options of sbatch, srun or salloc describe it; it has no program yet. `command` is which of them it is.
@@ -572,5 +575,6 @@ mod tests {
     fn what_is_known_only_later_stays_in_the_name_of_a_file() {
         assert_eq!(file_name("a.%u.%j.%N", "ann"), "a.ann.%j.%N");
         assert_eq!(file_name("a.%u", "5%"), "a.5%%");
+        assert_eq!(file_name("%%u.%u.%%%u", "ann"), "%%u.ann.%%ann");
     }
 }

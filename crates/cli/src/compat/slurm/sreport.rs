@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use forebay_engine::protocol::{Answer, Ask, UsageKey, UsageQuery};
+use forebay_engine::protocol::{Answer, Ask, Refusal, UsageKey, UsageQuery};
 
 use super::super::row::{client, me};
 use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read, refused};
@@ -152,9 +152,8 @@ impl Conditions {
             if is_bare {
                 if report == Report::Top && is("group", 1) {
                     read.grouped = true;
-                } else if report != Report::Utilization && !is("tree", 4) && !is("all_clusters", 3)
-                {
-                    read.users.extend(list(word));
+                } else if !is("tree", 4) && !is("all_clusters", 3) {
+                    bail!("Unknown condition: {word}: write start=, end= or format=");
                 }
             } else if is("start", 1) {
                 read.start = Some(value.to_owned());
@@ -303,12 +302,19 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let period = Period::of(conditions.start.as_deref(), conditions.end.as_deref(), now())?;
     let mut client = client()?;
     let query = UsageQuery {
-        by: vec![UsageKey::User, UsageKey::Project],
+        by: match report {
+            Report::Utilization => vec![UsageKey::User],
+            Report::UsersOfAccounts | Report::AccountsOfUsers | Report::Top => {
+                vec![UsageKey::User, UsageKey::Project]
+            }
+        },
         since: Some(period.first),
         until: Some(period.last),
     };
-    let (Answer::Usage { rows }, Answer::Hosts { hosts, .. }) =
-        (client.ask(&Ask::Usage { query })?, client.ask(&Ask::Hosts)?)
+    let usage = client.ask(&Ask::Usage { query }).map_err(|error| {
+        if error.is::<Refusal>() { error.context("give a shorter period") } else { error }
+    })?;
+    let (Answer::Usage { rows }, Answer::Hosts { hosts, .. }) = (usage, client.ask(&Ask::Hosts)?)
     else {
         bail!("the controller is a different version");
     };
@@ -474,6 +480,10 @@ mod tests {
         }
         assert!(Conditions::read(Report::Top, &words("topcount=x")).is_err());
         assert!(Conditions::read(Report::Utilization, &words("wckeys=x")).is_err());
+        for report in [Report::Utilization, Report::Top] {
+            let error = Conditions::read(report, &words("2026-11-01")).unwrap_err().to_string();
+            assert_eq!(error, "Unknown condition: 2026-11-01: write start=, end= or format=");
+        }
         assert!(columns_of("nonsense", Amounts::Hours, 0.0).is_err());
     }
 }
