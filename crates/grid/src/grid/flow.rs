@@ -309,6 +309,9 @@ impl Grid {
                 condition.is_some_and(|c| verdict(&self.ledger, self.now, c) == Verdict::Never);
             if skipped && !vain && !killed {
                 self.unskip(flow, number, id, out);
+            } else if skipped && !vain && !job.tally.is_finished() {
+                // Its user requeued it although the run was killed: elements that were not requeued do not start.
+                self.record_flow(FlowChange::Skipped { flow, step: number, skipped: false }, out);
             }
             let job = &self.ledger.jobs[&id];
             if !vain || job.tally.is_finished() {
@@ -325,10 +328,12 @@ impl Grid {
         }
     }
 
+    /// A skipped step waits again. What of it has run since it was skipped does not run again.
     fn unskip(&mut self, flow: FlowId, step: u32, id: JobId, out: &mut Outcome) {
         self.record_flow(FlowChange::Skipped { flow, step, skipped: false }, out);
-        let finished = |task: &Task| matches!(task, Task::Finished(_));
-        let tasks = self.ledger.jobs[&id].tasks().filter(|(_, task)| finished(task));
+        let cancelled =
+            |task: &Task| matches!(task, Task::Finished(finish) if finish.last.is_none());
+        let tasks = self.ledger.jobs[&id].tasks().filter(|(_, task)| cancelled(task));
         let tasks: Vec<TaskId> = tasks.map(|(index, _)| TaskId { job: id, index }).collect();
         for task in tasks {
             self.step(task, Step::Requeued, out);

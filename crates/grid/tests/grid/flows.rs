@@ -2,13 +2,14 @@
 
 use crate::pieces::Pieces;
 use crate::support::{Rig, launched, refusal};
+use forebay_grid::event::Verb;
 use forebay_grid::flow::event::{FlowEffect, FlowEvent, FlowState, Found, Stamp};
 use forebay_grid::flow::file::Surroundings;
 use forebay_grid::flow::{FlowId, FlowSpec, ScheduleId};
 use forebay_grid::grid::StepState;
 use forebay_grid::spec::Sharing;
 use forebay_grid::task::Task;
-use forebay_grid::vocabulary::{JobId, Moment, TaskId, UserName};
+use forebay_grid::vocabulary::{JobId, Moment, Target, TaskId, UserName};
 use forebay_grid::{Effect, Event, Grid, Ledger};
 
 const QUEUE: &str = "[[queue]]\nname = \"q\"\n";
@@ -286,7 +287,7 @@ fn what_was_skipped_runs_when_a_job_before_it_is_requeued_and_done() {
     run(&mut rig, flow(&[("a", ""), ("b", "a"), ("c", "b")], ""));
     exit(&mut rig, 1, 1);
     assert_eq!(state(&rig, 1), FlowState::Failed);
-    rig.command("u", JobId(1), forebay_grid::event::Verb::Requeue);
+    rig.command("u", JobId(1), Verb::Requeue);
     assert_eq!(state(&rig, 1), FlowState::Running);
     use StepState::{Done, Pending, Running};
     assert_eq!(states(&rig, 1), [Running, Pending, Pending]);
@@ -314,6 +315,64 @@ fn a_killed_flow_ends_with_all_its_jobs() {
     assert_eq!(states(&rig, 1), [StepState::Killed; 3]);
     assert_eq!(state(&rig, 1), FlowState::Killed);
     assert!(refusal(&kill(&mut rig, "u")).contains("has ended"));
+}
+
+fn requeue(rig: &mut Rig, target: impl Into<Target>) -> Vec<TaskId> {
+    let effects = rig.command("u", target, Verb::Requeue);
+    launched(&effects).into_iter().map(|(task, ..)| task).collect()
+}
+
+/// A flow that was killed while `a` and `b` ran. `a` has not ended yet. `c`, an array of two, was requeued, and skipped
+/// because `b` had been killed. Then `b` was requeued, so `c` could start, and `b` runs.
+fn killed_flow_with_a_skipped_step() -> Rig {
+    use StepState::{Killed, Running, Skipped};
+    let mut rig = Rig::new(QUEUE, &[("h1", 4)]);
+    let mut spec = flow(&[("a", ""), ("b", ""), ("c", "b")], "");
+    spec.steps[2].array = Some("[1-2]".parse().unwrap());
+    run(&mut rig, spec);
+    rig.send(Event::Flow(FlowEvent::Kill { by: "u".parse().unwrap(), flow: FlowId(1) }));
+    exit(&mut rig, 2, 143);
+    requeue(&mut rig, JobId(3));
+    assert_eq!(states(&rig, 1), [Running, Killed, Skipped]);
+    assert_eq!(requeue(&mut rig, JobId(2)), [TaskId::only(JobId(2))]);
+    assert_eq!(states(&rig, 1), [Running, Running, Skipped]);
+    rig
+}
+
+#[test]
+fn a_skipped_step_that_its_user_requeued_in_a_killed_flow_is_a_step_like_others_again() {
+    use StepState::{Done, Failed, Pending, Running};
+    for (code, step, end) in [(0, Done, FlowState::Done), (1, Failed, FlowState::Failed)] {
+        let mut rig = killed_flow_with_a_skipped_step();
+        assert!(requeue(&mut rig, JobId(3)).is_empty());
+        assert_eq!(states(&rig, 1), [Running, Running, Pending]);
+        assert_eq!(launched(&exit(&mut rig, 2, 0)).len(), 2);
+        for index in [1, 2] {
+            rig.exit(TaskId { job: JobId(3), index }, code);
+        }
+        exit(&mut rig, 1, 143);
+        assert_eq!((states(&rig, 1)[2], state(&rig, 1)), (step, FlowState::Killed));
+        // The run continues and is no longer killed. `c` has run, so it does not run again.
+        assert_eq!(requeue(&mut rig, JobId(1)), [TaskId::only(JobId(1))]);
+        exit(&mut rig, 1, 0);
+        restart(&mut rig);
+        assert_eq!((states(&rig, 1), state(&rig, 1)), (vec![Done, Done, step], end));
+    }
+}
+
+#[test]
+fn only_elements_of_a_skipped_step_that_were_requeued_start_in_a_killed_flow() {
+    let mut rig = killed_flow_with_a_skipped_step();
+    let [first, second] = [1, 2].map(|index| TaskId { job: JobId(3), index });
+    requeue(&mut rig, first);
+    let effects = exit(&mut rig, 2, 0);
+    assert_eq!(launched(&effects).into_iter().map(|(task, ..)| task).collect::<Vec<_>>(), [first]);
+    rig.exit(first, 0);
+    exit(&mut rig, 1, 143);
+    assert_eq!(states(&rig, 1)[2], StepState::Killed);
+    // Nor does the second element start once the run continues: nobody requeued it.
+    assert_eq!(requeue(&mut rig, JobId(1)), [TaskId::only(JobId(1))]);
+    assert!(matches!(rig.grid.ledger().task(second), Some(Task::Finished(_))));
 }
 
 #[test]
