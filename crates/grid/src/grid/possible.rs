@@ -12,7 +12,7 @@ use crate::depend::{self, Verdict};
 use crate::event::{Outcome, Refusal};
 use crate::grid::Grid;
 use crate::ledger::Job;
-use crate::parse::dependency::Condition;
+use crate::parse::dependency::{Condition, Test};
 use crate::ready::Shape;
 use crate::spans::Spans;
 use crate::spec::JobSpec;
@@ -190,6 +190,10 @@ impl Grid {
         }
         if condition.pairs_of_all() < pairs.len() {
             let fault = "[*] in a dependency can be combined by && only, not by ||";
+            return refused(fault.to_owned());
+        }
+        if pairs.iter().any(|(test, _)| matches!(test, Test::StartedFor(_))) {
+            let fault = "[*] in a dependency: a time after the start is for whole jobs only";
             return refused(fault.to_owned());
         }
         let Some(array) = &spec.array else {

@@ -113,6 +113,7 @@ fn what_cannot_be_paired_is_refused() {
     let many = [&each[..]; 17].join(" && ");
     for (text, job, why) in [
         (many, array("[1-3]"), "at most 16 conditions"),
+        (format!("started({first}[*], 5 min)"), array("[1-3]"), "for whole jobs only"),
         (format!("done({first}[*])"), spec(), "this job is not an array"),
         (format!("done({single}[*])"), array("[1-3]"), "is not an array"),
         (format!("done({first}[*])"), array("[1-4]"), "has no element 4"),
