@@ -344,7 +344,6 @@ impl Namespace {
             }
         }
         self.catalogue.adopt(told);
-        self.act_on_settings();
     }
 
     /// Another node has made or removed native filesets: learns of them, and makes the directories of this node. Returns what

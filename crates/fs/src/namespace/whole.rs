@@ -40,7 +40,10 @@ impl Namespace {
             matches!(self.shared.owners.find(FilesetId::ROOT).as_deref(), Some(Owner::Local(_)));
         if let Some(whole) = whole.filter(|_| !is_root) {
             self.adopt_filesets(whole.filesets);
-            self.adopt_disks(&whole.disks)?;
+            // Pools come with their disks.
+            let adopted = self.adopt_disks(&whole.disks);
+            self.act_on_settings();
+            adopted?;
         }
         Ok(())
     }
