@@ -202,10 +202,8 @@ impl Index {
         }
         self.open_job(ledger, id, job);
         let untouched = job.tally.pending == job.tally.all();
-        let is_paired =
-            job.condition.as_ref().is_some_and(|condition| !condition.pairs().is_empty());
         if untouched
-            && !is_paired
+            && !self.open[&id].is_paired()
             && job.tasks.iter().all(|task| matches!(task, Task::Pending(w) if w.excluded.is_none()))
         {
             self.open.get_mut(&id).expect("was opened").fresh = Spans::up_to(job.tally.all());

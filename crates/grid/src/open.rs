@@ -41,6 +41,11 @@ impl Open {
     pub fn is_ready(&self) -> bool {
         self.entered && (self.entered_fresh || !self.excluded.is_empty())
     }
+
+    /// Whether its elements wait for elements of other jobs with the same index.
+    pub fn is_paired(&self) -> bool {
+        !self.pairs.is_empty()
+    }
 }
 
 impl Index {
@@ -148,7 +153,7 @@ impl Index {
     /// is to be looked at.
     fn bars(&mut self, ledger: &Ledger, id: JobId, job: &Job, place: u32) -> bool {
         let open = self.open.get(&id).expect("a job with a waiting task is open");
-        if open.pairs.is_empty() {
+        if !open.is_paired() {
             return false;
         }
         let verdict = depend::verdict_of_pairs(ledger, &open.pairs, (job, place));
@@ -167,7 +172,7 @@ impl Index {
 
     /// Looks again at all elements that wait for partners: what becomes of those that do so in vain has changed.
     pub(crate) fn look_at_pairs(&mut self, ledger: &Ledger) {
-        let paired = self.open.iter().filter(|(_, open)| !open.pairs.is_empty());
+        let paired = self.open.iter().filter(|(_, open)| open.is_paired());
         let paired: Vec<JobId> = paired.map(|(id, _)| *id).collect();
         for id in paired {
             let job = &ledger.jobs[&id];
@@ -299,7 +304,11 @@ impl Job {
 
     /// The place of its element that has the index, as its user wrote it, of the element at a place of another job.
     pub(crate) fn partner_of(&self, other: &Job, place: u32) -> Option<u32> {
-        let index = other.index_at(place).checked_sub(other.spec.index_shift())?;
+        self.place_as_written(other.index_at(place).checked_sub(other.spec.index_shift())?)
+    }
+
+    /// The place of its element that has an index as its user wrote it.
+    pub(crate) fn place_as_written(&self, index: u32) -> Option<u32> {
         self.place_of(index.checked_add(self.spec.index_shift())?)
     }
 }

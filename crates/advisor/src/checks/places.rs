@@ -384,39 +384,29 @@ fn project_quotas(host: &Host) -> Vec<Verdict> {
     })
 }
 
+/// A mount option that slows writers down.
+fn slow_option(place: &Place, option: &str) -> Verdict {
+    let at = place.mount.mountpoint.display();
+    Verdict::warning(
+        format!("{at} is mounted with {option}"),
+        Fix::ByHand {
+            advice: format!("remove {option} from the mount options of {at} and mount it again"),
+        },
+    )
+}
+
 fn synchronous(host: &Host) -> Vec<Verdict> {
     each(host, |place| {
         let option = ["sync", "dirsync"].into_iter().find(|option| has(place, option))?;
-        let at = place.mount.mountpoint.display();
-        Some(Verdict::warning(
-            format!("{at} is mounted with {option}"),
-            Fix::ByHand {
-                advice: format!(
-                    "remove {option} from the mount options of {at} and mount it again"
-                ),
-            },
-        ))
+        Some(slow_option(place, option))
     })
 }
 
 fn delayed_allocation(host: &Host) -> Vec<Verdict> {
     each(host, |place| {
         // data=journal implies nodelalloc: the check of the journal finds that.
-        if place.mount.file_system != "ext4"
-            || !has(place, "nodelalloc")
-            || has(place, "data=journal")
-        {
-            return None;
-        }
-        let at = place.mount.mountpoint.display();
-        Some(Verdict::warning(
-            format!("{at} is mounted with nodelalloc"),
-            Fix::ByHand {
-                advice: format!(
-                    "remove nodelalloc from the mount options of {at} and mount it again"
-                ),
-            },
-        ))
+        let is_apart = has(place, "nodelalloc") && !has(place, "data=journal");
+        (place.mount.file_system == "ext4" && is_apart).then(|| slow_option(place, "nodelalloc"))
     })
 }
 

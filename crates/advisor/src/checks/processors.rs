@@ -44,57 +44,46 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
+/// Where the processors are.
+const FOLDER: &str = "sys/devices/system/cpu";
+
+/// A setting of all processors, of those that have it.
+fn settings(host: &Host, name: &str) -> Vec<String> {
+    let cpus = host.list(FOLDER);
+    cpus.iter().filter_map(|cpu| host.text(&format!("{FOLDER}/{cpu}/{name}"))).collect()
+}
+
+/// Whether processors save energy by a setting, the first of which is this: `performance` mends that.
+fn judge(name: &str, (all, first): (&[String], &str), saves: impl Fn(&str) -> bool) -> Verdict {
+    let saving: Vec<&String> = all.iter().filter(|it| saves(it)).collect();
+    match saving.first() {
+        None => Verdict::Fine(format!("{first} on {} processors", all.len())),
+        Some(one) => Verdict::warning(
+            format!("{one} on {} of {} processors", saving.len(), all.len()),
+            Fix::Knob { path: format!("/{FOLDER}/cpu*/{name}"), value: "performance".to_owned() },
+        ),
+    }
+}
+
 fn governor(host: &Host) -> Vec<Verdict> {
-    let folder = "sys/devices/system/cpu";
-    let governors: Vec<String> = host
-        .list(folder)
-        .iter()
-        .filter_map(|cpu| host.text(&format!("{folder}/{cpu}/cpufreq/scaling_governor")))
-        .collect();
-    let saving = governors.iter().filter(|governor| *governor != "performance").count();
-    if governors.is_empty() {
+    let name = "cpufreq/scaling_governor";
+    let governors = settings(host, name);
+    let Some(first) = governors.first() else {
         return vec![Verdict::Unknown(
             "the kernel sets no frequencies here (a virtual machine, or the firmware does)"
                 .to_owned(),
         )];
-    }
-    vec![if saving == 0 {
-        Verdict::Fine(format!("performance on {} processors", governors.len()))
-    } else {
-        let other = governors.iter().find(|governor| *governor != "performance");
-        Verdict::warning(
-            format!(
-                "{} on {saving} of {} processors",
-                other.map_or("", String::as_str),
-                governors.len()
-            ),
-            Fix::Knob {
-                path: format!("/{folder}/cpu*/cpufreq/scaling_governor"),
-                value: "performance".to_owned(),
-            },
-        )
-    }]
+    };
+    vec![judge(name, (&governors, first), |governor| governor != "performance")]
 }
 
 fn energy_preference(host: &Host) -> Vec<Verdict> {
-    let folder = "sys/devices/system/cpu";
     let name = "cpufreq/energy_performance_preference";
-    let preferences: Vec<String> = host
-        .list(folder)
-        .iter()
-        .filter_map(|cpu| host.text(&format!("{folder}/{cpu}/{name}")))
-        .collect();
+    let preferences = settings(host, name);
     // The driver does not take hints.
     let Some(first) = preferences.first() else { return Vec::new() };
-    let saves = |it: &&String| matches!(it.as_str(), "power" | "balance_power");
-    let saving = preferences.iter().filter(saves).count();
-    vec![match preferences.iter().find(saves) {
-        None => Verdict::Fine(format!("{first} on {} processors", preferences.len())),
-        Some(other) => Verdict::warning(
-            format!("{other} on {saving} of {} processors", preferences.len()),
-            Fix::Knob { path: format!("/{folder}/cpu*/{name}"), value: "performance".to_owned() },
-        ),
-    }]
+    let saves = |preference: &str| matches!(preference, "power" | "balance_power");
+    vec![judge(name, (&preferences, first), saves)]
 }
 
 fn idle_states(host: &Host) -> Vec<Verdict> {

@@ -75,6 +75,15 @@ pub fn of_other_lines(script: &str, client: &mut Client) -> Result<JobSpec> {
     }
 }
 
+/// Prints the version of Slurm's or LSF's commands, where those print it.
+fn print_version(style: words::Style) -> Result<ExitCode> {
+    match style {
+        words::Style::Gnu => outln!("slurm {}", slurm::SLURM_VERSION),
+        words::Style::Lsf => note!("{}", lsf::VERSION),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 impl Name {
     /// Does what the command does; its exit code.
     pub fn run(&self, arguments: impl Iterator<Item = std::ffi::OsString>) -> ExitCode {
@@ -85,13 +94,13 @@ impl Name {
             Ok(words) => (self.call)(&words),
             Err(word) => Err(anyhow::anyhow!("{}: not UTF-8", word.display())),
         };
+        let done = done.or_else(|error| match error.downcast_ref() {
+            Some(words::VersionAsked(style)) => print_version(*style),
+            None => Err(error),
+        });
         done.unwrap_or_else(|error| {
             if error.downcast_ref::<Unprinted>().is_some_and(Unprinted::is_reader_gone) {
                 return ExitCode::from(141);
-            }
-            if error.is::<words::VersionAsked>() {
-                note!("{}", lsf::VERSION);
-                return ExitCode::SUCCESS;
             }
             row::fault(self.fault, self.name, &error)
         })

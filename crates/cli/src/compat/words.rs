@@ -80,10 +80,10 @@ pub enum Until {
     End,
 }
 
-/// A command of LSF was given `-V`: it prints its version in place of anything else.
+/// A command was asked for its version: it prints that in place of anything else.
 #[derive(Debug, thiserror::Error)]
 #[error("-V prints the version of a command: it is not an option of a job")]
-pub struct VersionAsked;
+pub struct VersionAsked(pub Style);
 
 /// How a command line is read.
 #[derive(Clone, Copy, Debug)]
@@ -160,10 +160,22 @@ impl Grammar {
         longer.next().filter(|_| longer.next().is_none())
     }
 
-    /// Reads a command line.
+    /// Reads the command line of a command; what stands in a script is read by [`Grammar::read`].
     ///
     /// # Errors
-    /// If an option lacks its value, has one that it does not take, or is refused; [`VersionAsked`].
+    /// As [`Grammar::read`]; [`VersionAsked`].
+    pub fn read_command(&self, words: &[String]) -> Result<Given> {
+        let given = self.read(words)?;
+        if self.style == Style::Gnu && given.has("version") {
+            bail!(VersionAsked(self.style));
+        }
+        Ok(given)
+    }
+
+    /// Reads options and words.
+    ///
+    /// # Errors
+    /// If an option lacks its value, has one that it does not take, or is refused; [`VersionAsked`] for `-V` of LSF.
     pub fn read(&self, words: &[String]) -> Result<Given> {
         let mut given = Given::default();
         let mut rest = words.iter();
@@ -183,7 +195,9 @@ impl Grammar {
                 None if self.style == Style::Lsf && self.of_name(&word[1..]).is_some() => {
                     self.read_long(&word[1..], &mut rest, &mut given)?;
                 }
-                None if self.style == Style::Lsf && word == "-V" => bail!(VersionAsked),
+                None if self.style == Style::Lsf && word == "-V" => {
+                    bail!(VersionAsked(self.style));
+                }
                 None => self.read_letters(&word[1..], &mut rest, &mut given)?,
             }
         }
@@ -334,10 +348,16 @@ mod tests {
 
     #[test]
     fn every_command_of_lsf_has_a_version_and_none_of_slurm_has_it_by_this_letter() {
+        const VERSION: &[Opt] = &[read("version", 'V', Takes::Nothing)];
         assert!(read_words(&LSF, "a -noheader -V").unwrap_err().is::<VersionAsked>());
         let until = Grammar { until: Until::FirstWord, ..LSF };
         assert_eq!(read_words(&until, "-n 4 a.sh -V").unwrap().words, ["a.sh", "-V"]);
         assert!(read_words(&GNU, "-V").is_ok());
+        let slurm = Grammar { tables: &[VERSION], ..GNU };
+        assert!(read_words(&slurm, "-V").is_ok(), "a line of a script");
+        let asked = slurm.read_command(&["--version".to_owned()]).unwrap_err();
+        assert!(asked.is::<VersionAsked>());
+        assert!(slurm.read_command(&["word".to_owned()]).is_ok());
     }
 
     #[test]

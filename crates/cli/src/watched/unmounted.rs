@@ -38,40 +38,35 @@ impl Remembered {
         }
         let chain = |error| crate::output::chain(&error);
         let home = Home::at(place).map_err(chain)?;
-        let mut has_ended = !home.pid_path().exists();
-        let mut is_free = true;
-        if !has_ended {
-            is_free = home.try_lock().map_err(chain)?.is_some();
-            // A daemon that ends in order removes the file before it gives the lock up.
-            has_ended = is_free && !home.pid_path().exists();
-        }
-        let is_clean = if has_ended {
-            self.is_clean(&home).map_err(chain)?
-        } else {
-            // Its store is not opened at every look, which would keep others out: the next mount recovers it.
-            is_free.then_some(false)
-        };
-        match is_clean {
-            Some(true) => {
-                let was_mounted = self.was_mounted.load(Ordering::Relaxed);
-                let how =
-                    if was_mounted { "was unmounted" } else { "is not mounted, and is clean" };
-                Ok(Sight::Nothing(format!("{shown} {how}")))
-            }
-            Some(false) => Err(format!(
+        let broken = || {
+            Err(format!(
                 "{shown} is not mounted any more, and its daemon did not end in order: forebay mount recovers it; see {}",
                 home.log_path().display()
-            )),
-            None if has_ended => {
-                Ok(Sight::Nothing(format!("{shown} is not mounted: a command is using it")))
+            ))
+        };
+        if home.pid_path().exists() {
+            if home.try_lock().map_err(chain)?.is_none() {
+                return if is_mounted_elsewhere(&home) {
+                    Ok(Sight::Nothing(format!("{shown} is not mounted here")))
+                } else {
+                    Err(format!(
+                        "{shown} is not mounted any more: its daemon is still committing, programs still have files open, or it is being recovered"
+                    ))
+                };
             }
-            None if is_mounted_elsewhere(&home) => {
-                Ok(Sight::Nothing(format!("{shown} is not mounted here")))
+            // A daemon that ends in order removes the file before it gives the lock up. The store is not opened at every look, which would
+            // keep others out: the next mount recovers it.
+            if home.pid_path().exists() {
+                return broken();
             }
-            None => Err(format!(
-                "{shown} is not mounted any more: its daemon is still committing, programs still have files open, or it is being recovered"
-            )),
         }
+        let what = match self.is_clean(&home).map_err(chain)? {
+            Some(false) => return broken(),
+            Some(true) if self.was_mounted.load(Ordering::Relaxed) => "was unmounted",
+            Some(true) => "is not mounted, and is clean",
+            None => "is not mounted: a command is using it",
+        };
+        Ok(Sight::Nothing(format!("{shown} {what}")))
     }
 
     /// Whether a file system whose daemon has ended is clean; `None` if somebody works on it.

@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
+use forebay_base::threads::at_once;
 use forebay_base::{ObjectId, Timestamp};
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 
@@ -100,32 +101,11 @@ impl StripedObject {
 
     /// Has every part do its work, all at the same time where they are files. The first error counts.
     fn at_once(&self, work: impl Fn(&dyn Object) -> Result<()> + std::marker::Sync) -> Result<()> {
-        let (first, others) = self.parts.split_first().ok_or(DiskError::Invalid)?;
+        let first = self.parts.first().ok_or(DiskError::Invalid)?;
         if first.file().is_none() {
             return self.each().map(|(_, part)| work(part)).fold(Ok(()), Result::and);
         }
-        let work = &work;
-        std::thread::scope(|scope| {
-            let start = |part: &Arc<dyn Object>| {
-                let (own, named) = (Arc::clone(part), std::thread::Builder::new());
-                let started =
-                    named.name("stripe".to_owned()).spawn_scoped(scope, move || work(&*own));
-                started.map_err(|_| Arc::clone(part))
-            };
-            let started: Vec<_> = others.iter().map(start).collect();
-            let mut outcome = work(&**first);
-            for other in started {
-                let done = match other {
-                    Ok(thread) => {
-                        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                    }
-                    // There is no room for a thread.
-                    Err(part) => work(&*part),
-                };
-                outcome = outcome.and(done);
-            }
-            outcome
-        })
+        at_once("stripe", &self.parts, |part| work(&**part))
     }
 
     /// The first offset at or after `offset`, of all parts, that `find` finds in one.

@@ -16,6 +16,7 @@ use super::catalogue::{Catalogue, Fileset, Unfinished};
 use super::cluster::Whose;
 use super::lost::{remove_objects, was_lost};
 use super::native;
+use super::whole::act_on_settings_of;
 use crate::error::{FsError, Result};
 use crate::mkfs::StoredFileset;
 use crate::native::NewFileset;
@@ -288,10 +289,7 @@ impl Namespace {
         if let Some(Owner::Local(partition)) =
             self.shared.owners.find(fileset.id).map(|route| Owner::clone(&route))
         {
-            if let Err(error) = partition.apply_settings(settings) {
-                tracing::warn!(fileset = %fileset.id, %error, "the new settings are not stored with the fileset yet");
-            }
-            return;
+            return act_on_settings_of(&partition, fileset);
         }
         let Some(membership) = &self.cluster else { return };
         // Its owner may have changed, or may not answer: all nodes read the settings again, until all have.

@@ -457,7 +457,7 @@ impl Namespace {
         self.take_up(&partition);
         self.shared.owners.set(fileset.id, Some(&Owner::Local(Arc::clone(&partition))));
         // Whoever changed them meanwhile found no owner here.
-        self.bring_settings(&partition, fileset);
+        whole::act_on_settings_of(&partition, fileset);
         Ok(partition)
     }
 

@@ -99,21 +99,16 @@ impl Namespace {
     pub(super) fn act_on_settings(&self) {
         for partition in self.partitions() {
             if let Some(fileset) = self.catalogue.get(partition.number()) {
-                partition.set_choices(&fileset.settings());
-                self.bring_settings(&partition, &fileset);
+                act_on_settings_of(&partition, &fileset);
             }
         }
     }
+}
 
-    /// Has a partition, and its store, go by the settings that are known of its fileset, if they are others.
-    pub(super) fn bring_settings(&self, partition: &Partition, fileset: &Fileset) {
-        let settings = fileset.settings();
-        if partition.superblock_now().settings == settings {
-            return;
-        }
-        if let Err(error) = partition.apply_settings(&settings) {
-            tracing::warn!(fileset = %fileset.id, %error, "the new settings are not stored with the fileset yet");
-        }
+/// Has a partition, and its store, go by the settings that are known of its fileset.
+pub(super) fn act_on_settings_of(partition: &Partition, fileset: &Fileset) {
+    if let Err(error) = partition.apply_settings(&fileset.settings()) {
+        tracing::warn!(fileset = %fileset.id, %error, "the new settings are not stored with the fileset yet");
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is done to disks as a whole: syncing them, and finding out whether one still takes what is written to it. On the
 //! direct path the kernel meets its errors alone.
 
+use forebay_base::threads::at_once;
 use forebay_disk::{Disk, DiskError, Sync};
 
 use super::{FsDisk, Objects};
@@ -26,32 +27,8 @@ impl Objects {
     /// [`FsError::Io`].
     pub fn sync_disks(&self) -> Result<()> {
         let disks: Vec<&FsDisk> = self.disks.all().filter(|disk| disk.is_expected()).collect();
-        let each = disks.chunks(SYNCS_MAX).map(|some| self.sync_together(some));
-        each.fold(Ok(()), Result::and)
-    }
-
-    fn sync_together(&self, disks: &[&FsDisk]) -> Result<()> {
-        let Some((first, others)) = disks.split_first() else { return Ok(()) };
-        std::thread::scope(|scope| {
-            let begin = |of| {
-                let name = "sync-disk".to_owned();
-                let thread = std::thread::Builder::new().name(name);
-                thread.spawn_scoped(scope, move || self.sync_disk(of)).map_err(|_| of)
-            };
-            let others: Vec<_> = others.iter().copied().map(begin).collect();
-            let mut synced = self.sync_disk(first);
-            for other in others {
-                let other = match other {
-                    Ok(thread) => {
-                        thread.join().unwrap_or_else(|why| std::panic::resume_unwind(why))
-                    }
-                    // There is no thread for it.
-                    Err(of) => self.sync_disk(of),
-                };
-                synced = synced.and(other);
-            }
-            synced
-        })
+        let together = |some| at_once("sync-disk", some, |of: &&FsDisk| self.sync_disk(of));
+        disks.chunks(SYNCS_MAX).map(together).fold(Ok(()), Result::and)
     }
 
     fn sync_disk(&self, FsDisk { id, disk, .. }: &FsDisk) -> Result<()> {

@@ -338,11 +338,21 @@ impl Partition {
     /// Marks the store as left in order, or as one that must be swept all the same.
     pub(crate) fn store_clean(&self, sweep_due: bool) -> Result<()> {
         let _turn = self.turn.turn.lock();
-        // In memory once the store has it: a fileset that goes on after all must not be stored as left in order.
+        // A fileset that goes on after all must not be stored as left in order.
         let left = Superblock { state: MountState::Clean, sweep_due, ..self.superblock_now() };
-        self.store_batch([(key::SUPERBLOCK.to_vec(), Some(encode(&left)))].into())?;
-        let mut superblock = self.superblock.lock();
-        (superblock.state, superblock.sweep_due) = (left.state, left.sweep_due);
+        self.store_superblock(left, BTreeMap::new())
+    }
+
+    /// Stores what the superblock is from now on, together with `changes`. In memory it stays as it was until the store has it. The caller has
+    /// the turn.
+    fn store_superblock(
+        &self,
+        superblock: Superblock,
+        mut changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    ) -> Result<()> {
+        changes.insert(key::SUPERBLOCK.to_vec(), Some(encode(&superblock)));
+        self.store_batch(changes)?;
+        *self.superblock.lock() = superblock;
         Ok(())
     }
 
@@ -365,9 +375,7 @@ impl Partition {
         let _turn = self.turn.turn.lock();
         let mut superblock = self.superblock_now();
         settings.clone_into(&mut superblock.settings);
-        self.store_batch([(key::SUPERBLOCK.to_vec(), Some(encode(&superblock)))].into())?;
-        self.superblock.lock().settings = superblock.settings;
-        Ok(())
+        self.store_superblock(superblock, BTreeMap::new())
     }
 
     /// Changes what the superblock says of the disks, in the root fileset, together with `changes`. One change at a time;
@@ -387,10 +395,7 @@ impl Partition {
         if superblock.disks == before && changes.is_empty() {
             return Ok(changed);
         }
-        let mut batch = changes;
-        batch.insert(key::SUPERBLOCK.to_vec(), Some(encode(&superblock)));
-        self.store_batch(batch)?;
-        self.superblock.lock().disks = superblock.disks;
+        self.store_superblock(superblock, changes)?;
         Ok(changed)
     }
 

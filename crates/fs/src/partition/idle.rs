@@ -25,7 +25,9 @@ impl Partition {
             return take(own);
         }
         let is_full = !shared.objects.has_room_in(pool, 0) && shared.objects.has_room_in(own, 0);
-        match if is_full { Err(FsError::NoSpace) } else { take(pool) } {
+        let taken = if is_full { Err(FsError::NoSpace) } else { take(pool) };
+        match &taken {
+            Ok(_) => shared.objects.pools.accepts(pool),
             Err(
                 error @ (FsError::NoSpace
                 | FsError::Absent(_)
@@ -35,15 +37,11 @@ impl Partition {
                 if let Some(pool) = shared.objects.pools.refuses(pool) {
                     tracing::warn!(fileset = %self.number, pool, %error, "the pool of a placement rule cannot take new files: they go to the pool of their fileset");
                 }
-                take(own)
+                return take(own);
             }
-            taken => {
-                if taken.is_ok() {
-                    shared.objects.pools.accepts(pool);
-                }
-                taken
-            }
+            Err(_) => {}
         }
+        taken
     }
 
     /// Whether none of its files is open, none lives on without a name, and nothing is wrong with it.

@@ -302,6 +302,9 @@ impl Partition {
     /// What the store says.
     pub(crate) fn apply_settings(&self, settings: &FilesetSettings) -> Result<()> {
         self.set_choices(settings);
+        if self.superblock.lock().settings == *settings {
+            return Ok(());
+        }
         self.store_settings(settings)
     }
 

@@ -207,10 +207,8 @@ impl Grid {
             }
             let shift = spec.index_shift();
             let indices = (0..array.count()).filter_map(|place| array.index_at(place));
-            let alone = indices.map(|index| index - shift.min(index)).find(|index| {
-                partner.place_of(index.saturating_add(partner.spec.index_shift())).is_none()
-            });
-            if let Some(index) = alone {
+            let mut written = indices.map(|index| index.saturating_sub(shift));
+            if let Some(index) = written.find(|index| partner.place_as_written(*index).is_none()) {
                 return refused(format!(
                     "{other}[*]: job {other} has no element {index}, which this job has"
                 ));

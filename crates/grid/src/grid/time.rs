@@ -5,7 +5,7 @@ use crate::event::{Effect, Outcome, RunReport, RunStatus};
 use crate::grid::Grid;
 use crate::grid::possible::waiting_places;
 use crate::task::{Ending, Phase, Step, Stops, Task};
-use crate::vocabulary::{HostId, Moment, QueueId, TaskId};
+use crate::vocabulary::{Attempt, HostId, Moment, QueueId, TaskId};
 
 impl Grid {
     /// Does what is due until now.
@@ -65,10 +65,19 @@ impl Grid {
                 continue;
             }
             self.step(task, Step::Warned, out);
-            self.index.hosts[host.0 as usize].unsure_warnings.insert(task, self.now);
-            let host = self.host_name(host);
-            out.effects.push(Effect::Warn { task, attempt, host });
+            self.send_warning(host, (task, attempt), out);
         }
+    }
+
+    /// Sends a warning, of which nobody knows yet whether it arrives.
+    fn send_warning(
+        &mut self,
+        host: HostId,
+        (task, attempt): (TaskId, Attempt),
+        out: &mut Outcome,
+    ) {
+        self.index.hosts[host.0 as usize].unsure_warnings.insert(task, self.now);
+        out.effects.push(Effect::Warn { task, attempt, host: self.host_name(host) });
     }
 
     /// A host that was heard of for so long after a warning has got it: both went over one connection.
@@ -91,9 +100,7 @@ impl Grid {
             });
             let is_alive = matches!(report.status, RunStatus::Running | RunStatus::Stopped);
             if runs && is_alive && unsure.contains_key(&task) {
-                self.index.hosts[host.0 as usize].unsure_warnings.insert(task, self.now);
-                let host = self.host_name(host);
-                out.effects.push(Effect::Warn { task, attempt, host });
+                self.send_warning(host, (task, attempt), out);
             }
         }
     }

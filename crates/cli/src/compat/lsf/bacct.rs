@@ -10,6 +10,7 @@ use forebay_grid::vocabulary::Moment;
 use super::super::row::{Row, client, known, me, rows};
 use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, read};
 use super::{day, now, state};
+use crate::commands::grid::clock::{at_clock, today};
 
 use Takes::{Nothing, Value};
 
@@ -72,8 +73,7 @@ fn moment(text: &str, is_end: bool, now: Moment, zone: &jiff::tz::TimeZone) -> O
         Some((date, time)) if time.contains(':') => (date, Some(time)),
         _ => (text, None),
     };
-    let now = jiff::Timestamp::from_millisecond(i64::try_from(now.0).ok()?).ok()?;
-    let today = now.to_zoned(zone.clone()).date();
+    let today = today(now, zone)?;
     let parts: Option<Vec<i16>> = date.split('/').map(|part| part.parse().ok()).collect();
     let small = |number: i16| i8::try_from(number).ok();
     let date = match parts?[..] {
@@ -90,8 +90,7 @@ fn moment(text: &str, is_end: bool, now: Moment, zone: &jiff::tz::TimeZone) -> O
         None if is_end => jiff::civil::time(23, 59, 59, 999_000_000),
         None => jiff::civil::time(0, 0, 0, 0),
     };
-    let at = date.ok()?.to_datetime(time).to_zoned(zone.clone()).ok()?.timestamp();
-    Some(Moment(u64::try_from(at.as_millisecond()).ok()?))
+    at_clock(date.ok()?.to_datetime(time), zone)
 }
 
 /// The tasks that are asked for and have ended, with what all their starts used.

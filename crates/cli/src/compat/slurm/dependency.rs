@@ -68,13 +68,10 @@ fn translate(text: &str, mut job: impl FnMut(&str) -> Result<Vec<String>>) -> Re
                 Some((id, minutes)) => (id, Some(delay(kind, minutes)?)),
                 None => (id, None),
             };
-            ensure!(
-                kind != AFTER_PARTNER || !id.contains('_'),
-                "{kind}:{id}: name a whole array, of whose elements each has one that waits for it"
-            );
             for target in job(id)? {
+                let is_element = id.contains('_') || target.contains('[');
                 ensure!(
-                    kind != AFTER_PARTNER || !target.contains('['),
+                    kind != AFTER_PARTNER || !is_element,
                     "{AFTER_PARTNER} needs a whole array, such as {AFTER_PARTNER}:12"
                 );
                 conditions.push(match &delay {

@@ -98,11 +98,7 @@ fn is_within(row: &Row, from: Option<Moment>, to: Option<Moment>) -> bool {
 
 /// Runs it.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
-    let given = GRAMMAR.read(arguments)?;
-    if given.has("version") {
-        outln!("slurm {}", super::SLURM_VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
+    let given = GRAMMAR.read_command(arguments)?;
     if given.has("helpformat") {
         let names: Vec<&str> = field::FIELDS.iter().map(|(_, _, heading, _)| *heading).collect();
         outln!("{}", names.join("\n"));

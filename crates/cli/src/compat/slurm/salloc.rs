@@ -41,11 +41,7 @@ const GRAMMAR: Grammar = Grammar {
 
 /// Runs it; the exit code is that of the shell or the command.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
-    let given = GRAMMAR.read(arguments)?;
-    if given.has("version") {
-        outln!("slurm {}", super::SLURM_VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
+    let given = GRAMMAR.read_command(arguments)?;
     spec::refuse_input(&given)?;
     let shell = || std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
     let command = if given.words.is_empty() { vec![shell()] } else { given.words.clone() };

@@ -12,8 +12,8 @@ use super::super::input;
 use super::super::row::client;
 use super::super::words::{Given, Grammar, Style, Until, directives};
 use super::options::{JOB, SBATCH, SBATCH_VARIABLES};
+use super::spec;
 use super::units::moment;
-use super::{SLURM_VERSION, spec};
 
 const GRAMMAR: Grammar = Grammar {
     command: "sbatch",
@@ -112,11 +112,7 @@ fn test_only(client: &mut Client, spec: JobSpec) -> Result<ExitCode> {
 
 /// Runs it; the exit code is 1 if the job is refused, with `--wait` that of the job.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
-    let given = GRAMMAR.read(arguments)?;
-    if given.has("version") {
-        outln!("slurm {SLURM_VERSION}");
-        return Ok(ExitCode::SUCCESS);
-    }
+    let given = GRAMMAR.read_command(arguments)?;
     let (name, text) = script(&given)?;
     let in_script = if given.has("wrap") { Given::default() } else { options_of(&text)? };
     let mut given = given.over(of_environment().over(in_script));

@@ -59,11 +59,7 @@ pub fn command(client: &mut Client, target: Target, verb: Verb) -> Result<bool> 
 
 /// Runs it; the exit code is 1 if something was refused.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
-    let mut given = GRAMMAR.read(arguments)?;
-    if given.has("version") {
-        outln!("slurm {}", super::SLURM_VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
+    let mut given = GRAMMAR.read_command(arguments)?;
     if let Some(name) = given.value("jobname").map(str::to_owned) {
         given.set("name", name);
     }

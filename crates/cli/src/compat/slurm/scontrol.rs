@@ -36,11 +36,7 @@ const GRAMMAR: Grammar =
 
 /// Runs it; the exit code is 1 if something was refused.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
-    let given = GRAMMAR.read(arguments)?;
-    if given.has("version") {
-        outln!("slurm {}", super::SLURM_VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
+    let given = GRAMMAR.read_command(arguments)?;
     let is_one_line = given.has("oneliner");
     let words: Vec<&str> = given.words.iter().map(String::as_str).collect();
     let Some((verb, rest)) = words.split_first() else {

@@ -223,11 +223,7 @@ fn limited(seconds: u64) -> String {
 
 /// Runs it.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
-    let given = GRAMMAR.read(arguments)?;
-    if given.has("version") {
-        outln!("slurm {}", super::SLURM_VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
+    let given = GRAMMAR.read_command(arguments)?;
     let by_variable = std::env::var("SINFO_FORMAT").ok();
     let usual = match (given.has("Node"), given.has("summarize"), given.has("long")) {
         (true, _, true) => BY_NODE_LONG,

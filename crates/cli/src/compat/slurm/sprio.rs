@@ -140,11 +140,7 @@ fn fraction(part: usize, whole: usize) -> String {
 
 /// Runs it; the exit code is 1 if a job was named that does not wait.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
-    let given = GRAMMAR.read(arguments)?;
-    if given.has("version") {
-        outln!("slurm {}", super::SLURM_VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
+    let given = GRAMMAR.read_command(arguments)?;
     let usual = match (given.has("norm"), given.has("long")) {
         (true, _) => NORM,
         (false, true) => LONG,

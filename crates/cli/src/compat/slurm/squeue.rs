@@ -304,11 +304,7 @@ fn compare(one: &str, other: &str) -> Ordering {
 
 /// Runs it; the exit code is 1 if jobs were named and none of them is known.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
-    let given = GRAMMAR.read(arguments)?;
-    if given.has("version") {
-        outln!("slurm {}", super::SLURM_VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
+    let given = GRAMMAR.read_command(arguments)?;
     let choice = Choice::of(&given)?;
     let mut client = client()?;
     // `--job 1,2` and `--job` with the ids in the next word are both written.

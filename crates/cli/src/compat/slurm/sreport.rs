@@ -176,7 +176,7 @@ impl Conditions {
     }
 }
 
-/// What one user has used for one account, in slots times seconds.
+/// What was used, in slots times seconds: by one user for one account, or, in a line of a report, by all of those that it does not name.
 #[derive(Clone, Debug, PartialEq)]
 struct Share {
     user: String,
@@ -184,20 +184,12 @@ struct Share {
     seconds: f64,
 }
 
-/// One line: an account, a user, what was used.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Line {
-    account: String,
-    user: String,
-    seconds: f64,
-}
-
-fn line(account: &str, user: &str, seconds: f64) -> Line {
-    Line { account: account.to_owned(), user: user.to_owned(), seconds }
+fn line(account: &str, user: &str, seconds: f64) -> Share {
+    Share { account: account.to_owned(), user: user.to_owned(), seconds }
 }
 
 /// The lines of a report of shares.
-fn lines(report: Report, shares: &[Share], conditions: &Conditions) -> Vec<Line> {
+fn lines(report: Report, shares: &[Share], conditions: &Conditions) -> Vec<Share> {
     let takes = |list: &[String], name: &str| list.is_empty() || list.iter().any(|one| one == name);
     let shares = shares.iter().filter(|share| {
         takes(&conditions.users, &share.user) && takes(&conditions.accounts, &share.account)
@@ -206,7 +198,7 @@ fn lines(report: Report, shares: &[Share], conditions: &Conditions) -> Vec<Line>
     let sum = |of: &dyn Fn(&Share) -> bool| -> f64 {
         shares.iter().filter(|share| of(share)).map(|share| share.seconds).sum()
     };
-    let all = || shares.iter().map(|share| line(&share.account, &share.user, share.seconds));
+    let all = || shares.iter().copied().cloned();
     let mut found = Vec::new();
     match report {
         Report::Utilization => {}
@@ -218,7 +210,7 @@ fn lines(report: Report, shares: &[Share], conditions: &Conditions) -> Vec<Line>
             }
             for account in accounts {
                 found.push(line(account, "", sum(&|share| share.account == account)));
-                let mut own: Vec<Line> = all().filter(|line| line.account == account).collect();
+                let mut own: Vec<Share> = all().filter(|line| line.account == account).collect();
                 own.sort_by(|a, b| a.user.cmp(&b.user));
                 found.extend(own);
             }
@@ -230,7 +222,7 @@ fn lines(report: Report, shares: &[Share], conditions: &Conditions) -> Vec<Line>
         Report::Top => {
             found = all().collect();
             if conditions.grouped {
-                let mut of_user: BTreeMap<String, Line> = BTreeMap::new();
+                let mut of_user: BTreeMap<String, Share> = BTreeMap::new();
                 for next in found.drain(..) {
                     let entry = of_user
                         .entry(next.user.clone())
@@ -285,11 +277,7 @@ fn columns_of(format: &str, amounts: Amounts, most: f64) -> Result<Vec<Column>> 
 
 /// Runs sreport.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
-    let given = GRAMMAR.read(arguments)?;
-    if given.has("version") {
-        outln!("slurm {}", super::SLURM_VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
+    let given = GRAMMAR.read_command(arguments)?;
     for tres in given.list("tres") {
         ensure!(
             tres.eq_ignore_ascii_case("cpu"),
@@ -406,12 +394,8 @@ mod tests {
         line.split_whitespace().map(str::to_owned).collect()
     }
 
-    fn share(user: &str, account: &str, seconds: f64) -> Share {
-        Share { user: user.to_owned(), account: account.to_owned(), seconds }
-    }
-
     fn shares() -> Vec<Share> {
-        vec![share("bob", "lab", 600.0), share("ann", "lab", 60.0), share("ann", "default", 1200.0)]
+        vec![line("lab", "bob", 600.0), line("lab", "ann", 60.0), line("default", "ann", 1200.0)]
     }
 
     fn printed(line: &str) -> String {

@@ -4,9 +4,11 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, ensure};
 use forebay_grid::vocabulary::Moment;
-use jiff::civil::Date;
+use jiff::civil::{Date, Time};
+use jiff::tz::TimeZone;
 
 use super::units;
+use crate::commands::grid::clock::{at_clock, today};
 
 /// In what amounts are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,15 +95,12 @@ pub struct Period {
     pub end: Moment,
 }
 
-fn local(at: Moment) -> Option<jiff::Zoned> {
-    let seconds = i64::try_from(at.0 / 1000).ok()?;
-    let time = jiff::Timestamp::from_second(seconds).ok()?;
-    Some(time.to_zoned(jiff::tz::TimeZone::system()))
+fn day_of(at: Moment) -> Option<Date> {
+    today(at, &TimeZone::system())
 }
 
 fn midnight(day: Date) -> Option<Moment> {
-    let at = day.to_zoned(jiff::tz::TimeZone::system()).ok()?.timestamp().as_millisecond();
-    u64::try_from(at).ok().map(Moment)
+    at_clock(day.to_datetime(Time::midnight()), &TimeZone::system())
 }
 
 impl Period {
@@ -109,10 +108,9 @@ impl Period {
     /// are over.
     pub fn of(start: Option<&str>, end: Option<&str>, now: Moment) -> Result<Period> {
         let read = |text: &str| units::since(text, now).map_err(anyhow::Error::msg);
-        let day_of = |at| local(at).map(|time| time.date());
-        let today = day_of(now).context("the clock shows no valid time")?;
+        let this_day = day_of(now).context("the clock shows no valid time")?;
         let whole = |day: Date| midnight(day).with_context(|| format!("{day} is not a valid day"));
-        let yesterday = today.yesterday().context("the clock shows no valid time")?;
+        let yesterday = this_day.yesterday().context("the clock shows no valid time")?;
         let first = match start {
             Some(text) => {
                 day_of(read(text)?).with_context(|| format!("start={text}: not a valid day"))?
@@ -125,7 +123,7 @@ impl Period {
                 let at = Moment(read(text)?.min(now).0.saturating_sub(1));
                 day_of(at).with_context(|| format!("end={text}: not a valid day"))?
             }
-            None => yesterday.max(first.min(today)),
+            None => yesterday.max(first.min(this_day)),
         };
         let (begin, next) = (whole(first)?, last.tomorrow().context("the end is too late")?);
         let end = whole(next)?.min(now);

@@ -62,11 +62,7 @@ const TASKS_MAX: u32 = 4096;
 
 /// Runs it; the exit code is the highest of the processes.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
-    let given = GRAMMAR.read(arguments)?;
-    if given.has("version") {
-        outln!("slurm {}", super::SLURM_VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
+    let given = GRAMMAR.read_command(arguments)?;
     ensure!(!given.words.is_empty(), "No command given to execute.");
     let is_in_job = std::env::var_os("FOREBAY_JOB").is_some();
     if is_in_job { step(&given) } else { job(&given) }

@@ -109,11 +109,7 @@ fn format(given: &Given) -> &str {
 
 /// Runs it; the exit code is 1 if a job is not known.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
-    let given = GRAMMAR.read(arguments)?;
-    if given.has("version") {
-        outln!("slurm {}", super::SLURM_VERSION);
-        return Ok(ExitCode::SUCCESS);
-    }
+    let given = GRAMMAR.read_command(arguments)?;
     if given.has("helpformat") {
         let names: Vec<&str> = FIELDS.iter().map(|(_, heading, _)| *heading).collect();
         outln!("{}", names.join("\n"));

@@ -111,8 +111,7 @@ pub fn since(text: &str, now: Moment) -> Result<Moment, String> {
         return relative(rest, now).ok_or_else(refused);
     }
     let zone = jiff::tz::TimeZone::system();
-    let today = || jiff::Timestamp::from_second(i64::try_from(now.0 / 1000).ok()?).ok();
-    let today = today().ok_or_else(refused)?.to_zoned(zone.clone()).date();
+    let today = today(now, &zone).ok_or_else(refused)?;
     let civil = if text == "today" || text == "midnight" {
         today.to_datetime(jiff::civil::Time::midnight())
     } else if let Ok(moment) = text.parse::<jiff::civil::DateTime>() {

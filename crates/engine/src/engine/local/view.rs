@@ -23,6 +23,8 @@ use crate::protocol::{
 pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
     let ledger = grid.ledger();
     let spec = job.spec();
+    let state = grid.state(id);
+    let start = state.as_ref().map(State::last_start).unwrap_or_default();
     let mut line = JobView {
         id: id.to_string(),
         name: spec.name.clone(),
@@ -30,26 +32,22 @@ pub(super) fn view(grid: &Grid, id: TaskId, job: &Job) -> JobView {
         queue: ledger.queue_of(job).clone(),
         state: JobState::Pending,
         tasks: 1,
-        host: None,
-        attempts: 0,
+        attempts: start.attempts,
         slots: spec.slots(),
         exit: None,
         submitted: job.submitted(),
-        started: None,
+        started: start.started,
         ended: None,
         command: spec.command.clone(),
-        output: spec.output_path(id, None),
-        error: spec.error_path(id, None),
+        output: spec.output_path(id, start.host.as_ref()),
+        error: spec.error_path(id, start.host.as_ref()),
+        host: start.host,
         usage: None,
         asked: None,
         service: service(grid, job),
         group: spec.group.clone(),
     };
-    let Some(state) = grid.state(id) else { return line };
-    let start = state.last_start();
-    (line.attempts, line.host, line.started) = (start.attempts, start.host, start.started);
-    line.output = spec.output_path(id, line.host.as_ref());
-    line.error = spec.error_path(id, line.host.as_ref());
+    let Some(state) = state else { return line };
     line.state = match state {
         State::Pending { .. } => JobState::Pending,
         State::Held { .. } => JobState::Held,

@@ -1,31 +1,32 @@
 //! Disks that come and go, pools of disks, and tasks that move files between them: whatever programs do meanwhile, and
 //! wherever the power is cut.
 
+mod nearly_full;
+#[path = "../support/mod.rs"]
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_base::seed::Dice;
 use forebay_base::time::StepClock;
-use forebay_base::{ByteSize, FailPoints, FilesetId, Ino, ObjectId};
+use forebay_base::{FailPoints, FilesetId, Ino, ObjectId};
 use forebay_disk::memory::MemoryDisk;
 use forebay_disk::{Disk, Sync};
 use forebay_fs::fsck::{self, Outcome, Repair};
-use forebay_fs::policy::Policy;
 use forebay_fs::record::{DEFAULT_POOL, DiskUse, Durability, Placement};
 use forebay_fs::tasks::TaskState;
 use forebay_fs::{FsError, NewDisk, NewFileset, Parts};
 use support::files::{assert_holds, bytes_of, fill, refused};
-use support::{Nobody, READ, READ_WRITE, ROOT, Rig, Shorthand as _, User, WRITE, fsck_of};
+use support::{READ, READ_WRITE, ROOT, Rig, Shorthand as _, User, WRITE, fsck_of};
 
 const FIRST: &str = "disk-one";
 const SECOND: &str = "disk-two";
 
 /// A file system on one disk, and a second disk that may become one of it.
-struct Pair {
-    rig: Rig,
+pub(crate) struct Pair {
+    pub(crate) rig: Rig,
     second: MemoryDisk,
 }
 
@@ -34,13 +35,13 @@ impl Pair {
         Pair::of_capacity(1 << 40)
     }
 
-    fn of_capacity(bytes: u64) -> Pair {
+    pub(crate) fn of_capacity(bytes: u64) -> Pair {
         let rig = Rig::of_capacity(bytes);
         let second = MemoryDisk::new(bytes, Arc::clone(&rig.clock) as Arc<_>);
         Pair { rig, second }
     }
 
-    fn parts(&self, points: &FailPoints) -> Parts {
+    pub(crate) fn parts(&self, points: &FailPoints) -> Parts {
         let store = self.rig.store.reopen_with_fail_points(points.clone());
         let support::TestDisk::Memory(first) = &self.rig.disk else { panic!("it is in memory") };
         let first = Arc::new(first.reopen_with_fail_points(points.clone()));
@@ -53,12 +54,12 @@ impl Pair {
         Arc::new(self.second.reopen_with_fail_points(points.clone()))
     }
 
-    fn open(&self) -> User {
+    pub(crate) fn open(&self) -> User {
         self.rig.open_parts(self.parts(&FailPoints::none()))
     }
 
     /// With the second disk in a pool.
-    fn open_with_both(&self, pool: &str) -> User {
+    pub(crate) fn open_with_both(&self, pool: &str) -> User {
         let fs = self.open();
         fs.add_disk(&new_disk(pool), self.second_disk(&FailPoints::none())).unwrap();
         fs
@@ -69,20 +70,20 @@ impl Pair {
         vec![(FIRST.to_owned(), self.rig.disk.as_disk()), (SECOND.to_owned(), second)]
     }
 
-    fn assert_clean(&self) {
+    pub(crate) fn assert_clean(&self) {
         let names = support::check::name_problems(&self.rig.stores());
         assert!(names.is_empty(), "{names:#?}");
         let report = fsck_of(&self.rig.stores(), &self.disks(), Repair::Never, false);
         assert_eq!(report.outcome(), Outcome::Clean, "{:#?}", report.findings);
     }
 
-    fn close(&self, fs: User) {
+    pub(crate) fn close(&self, fs: User) {
         fs.close().unwrap();
         drop(fs);
         self.assert_clean();
     }
 
-    fn crash(&self, fs: User, machine: Option<u64>) {
+    pub(crate) fn crash(&self, fs: User, machine: Option<u64>) {
         drop(fs);
         let support::TestDisk::Memory(first) = &self.rig.disk else { panic!("it is in memory") };
         for disk in [first, &self.second] {
@@ -174,144 +175,6 @@ fn new_files_lie_in_the_pool_of_their_fileset() {
     fs.write_file(cold, 0, b"bytes");
     fs.sync_all().unwrap();
     assert_eq!(objects_on(&pair.second).len(), before + 2);
-    pair.close(fs);
-}
-
-/// A file that says where it lies.
-fn write_somewhere(fs: &User, name: &str, bytes: usize) -> (Ino, String) {
-    let ino = fs.make_file(fs.fileset("data"), name);
-    fs.write_file(ino, 0, &vec![1; bytes]);
-    (ino, fs.place_of(ino).unwrap().location.unwrap())
-}
-
-/// Fills a disk until less than four times its reserve is free.
-fn nearly_fill(fs: &User, location: &str) {
-    let mut large = 0;
-    for number in 0.. {
-        let name = format!("{location}-{number}").replace('/', "-");
-        let (ino, found) = write_somewhere(fs, &name, 1 << 10);
-        if found == location {
-            large += 1;
-            let bytes = if large == 1 { 26 << 20 } else { 2 << 20 };
-            fs.write_file(ino, 0, &vec![1; bytes]);
-            fs.commit().unwrap();
-        }
-        if large == 2 {
-            // The removal looks how much is left.
-            return fs.unlink(fs.fileset("data"), name.as_bytes()).unwrap();
-        }
-    }
-}
-
-#[test]
-fn new_files_avoid_disks_that_are_nearly_full_as_long_as_there_is_another_one() {
-    let pair = Pair::of_capacity(64 << 20);
-    pair.rig.settings_mut(|settings| settings.disk_reserve = ByteSize::mib(8));
-    let fs = pair.open_with_both(DEFAULT_POOL);
-    let places = |round: &str| -> BTreeSet<String> {
-        (0..6).map(|number| write_somewhere(&fs, &format!("{round}-{number}"), 9).1).collect()
-    };
-    let both = places("empty");
-    assert_eq!(both.len(), 2, "{both:?}");
-    nearly_fill(&fs, "there");
-    let roomy = places("one is full");
-    assert!(roomy.len() == 1 && !roomy.contains("there"), "{roomy:?}");
-    nearly_fill(&fs, roomy.first().unwrap());
-    assert_eq!(places("both are full"), both);
-    fs.commit().unwrap();
-    pair.close(fs);
-}
-
-#[test]
-fn a_small_file_on_a_disk_that_is_nearly_full_leaves_it_when_it_is_opened_for_writing() {
-    let pair = Pair::of_capacity(64 << 20);
-    pair.rig.settings_mut(|settings| settings.disk_reserve = ByteSize::mib(8));
-    let fs = pair.open_with_both(DEFAULT_POOL);
-    let data = fs.fileset("data");
-    let files = fill(&fs, data, 8);
-    fs.commit().unwrap();
-    nearly_fill(&fs, "there");
-    let place = |ino: Ino| fs.place_of(ino).unwrap().location.unwrap();
-    let large = (0..).map(|number| fs.find(data, &format!("there-{number}")));
-    let large = large.flatten().find(|ino| fs.getattr(*ino).unwrap().size > 16 << 20).unwrap();
-    let there: Vec<Ino> = files.keys().copied().filter(|ino| place(*ino) == "there").collect();
-    let [small, read, open] = there[..3] else { panic!("{there:?}") };
-    fs.open(read, READ).close();
-    let handle = fs.open(open, READ);
-    for ino in [small, large, open] {
-        let size = fs.getattr(ino).unwrap().size;
-        fs.write_file(ino, size, b"more");
-        assert_eq!(fs.getattr(ino).unwrap().size, size + 4);
-    }
-    handle.close();
-    assert_ne!(place(small), "there");
-    assert_eq!([read, open, large].map(place), ["there"; 3]);
-    let mut expected = files.clone();
-    for ino in [small, open] {
-        expected.get_mut(&ino).unwrap().extend(b"more");
-    }
-    assert_holds(&fs, &expected);
-    fs.commit().unwrap();
-    pair.close(fs);
-    let fs = pair.open();
-    assert_holds(&fs, &expected);
-    pair.close(fs);
-}
-
-#[test]
-fn a_crash_while_a_file_leaves_a_disk_that_is_nearly_full_loses_nothing() {
-    let first = support::seeds(1, "disks a_crash_while_a_file_leaves_a_disk").start;
-    for point in ["move.copied", "disk.publish", "move.synced", "move.turned"] {
-        for machine in [None, Some(first)] {
-            println!("cut at {point}, machine {machine:?}");
-            let pair = Pair::of_capacity(64 << 20);
-            pair.rig.settings_mut(|settings| settings.disk_reserve = ByteSize::mib(8));
-            let fs = pair.open_with_both(DEFAULT_POOL);
-            let data = fs.fileset("data");
-            let mut files = fill(&fs, data, 8);
-            nearly_fill(&fs, "there");
-            let is_there = |ino: &Ino| fs.place_of(*ino).unwrap().location.unwrap() == "there";
-            let there: Vec<Ino> = files.keys().copied().filter(is_there).collect();
-            let ([leaves, removed], number) = ([there[0], there[1]], |ino| {
-                (0..8).find(|number| fs.find(data, &format!("file-{number}")) == Some(ino))
-            });
-            let removed_name = format!("file-{}", number(removed).unwrap());
-            files.remove(&removed);
-            pair.close(fs);
-            let points = FailPoints::cut_at(point, 0);
-            let fs = pair.rig.open_parts(pair.parts(&points));
-            fs.contents(leaves);
-            // The removal looks how much is left.
-            fs.unlink(data, removed_name.as_bytes()).unwrap();
-            assert!(!points.is_cut());
-            drop(fs.open_as(leaves, WRITE, ROOT));
-            assert!(points.is_cut(), "{point} was not reached");
-            pair.crash(fs, machine);
-            let fs = pair.open();
-            assert_holds(&fs, &files);
-            fs.sweep().unwrap();
-            fs.close().unwrap();
-            drop(fs);
-            pair.assert_clean();
-        }
-    }
-}
-
-#[test]
-fn a_pool_of_a_rule_that_is_nearly_full_leaves_new_files_to_the_pool_of_their_fileset() {
-    let pair = Pair::of_capacity(64 << 20);
-    pair.rig.settings_mut(|settings| settings.disk_reserve = ByteSize::mib(8));
-    let fs = pair.open_with_both("logs");
-    let rules = "[[place]]\nname = 'logs'\nto = 'logs'\nfiles = '*'";
-    let rules = Policy::parse(rules, &Nobody).unwrap();
-    assert_eq!(fs.place_files(&rules.place), Vec::<String>::new());
-    assert_eq!(write_somewhere(&fs, "before", 9).1, "there");
-    nearly_fill(&fs, "there");
-    let (_, elsewhere) = write_somewhere(&fs, "after", 9);
-    assert_ne!(elsewhere, "there");
-    nearly_fill(&fs, &elsewhere);
-    assert_eq!(write_somewhere(&fs, "both are full", 9).1, "there");
-    fs.commit().unwrap();
     pair.close(fs);
 }
 
