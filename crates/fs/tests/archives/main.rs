@@ -18,7 +18,8 @@ use forebay_disk::archive::memory::Lie;
 use cold::{Cold, archive, new_disk, with_archived_file};
 use forebay_fs::fsck::{Outcome, Repair};
 use forebay_fs::policy::Policy;
-use forebay_fs::{FsError, Migrated, NewDisk, SetAttributes, SetMode, SetTime, SetXattr};
+use forebay_fs::record::Durability;
+use forebay_fs::{FsError, Migrated, NewDisk, Replace, SetAttributes, SetMode, SetTime, SetXattr};
 use support::files::{bytes_up_to, refused};
 use support::{Nobody, READ, READ_WRITE, Rig, Shorthand as _, TRUNCATE, User};
 
@@ -89,6 +90,20 @@ fn a_file_is_brought_back_before_it_is_written_or_cut_and_not_when_it_is_replace
     assert_eq!(fs.contents(read_write), b"0123456789!");
     cold.close(fs);
     assert_eq!(cold.objects(), Vec::<String>::new());
+}
+
+#[test]
+fn an_archived_file_replaces_another_one_and_stays_there() {
+    let (cold, fs, ino) = with_archived_file();
+    // Of a strict fileset, what replaces a file has to be durable first.
+    fs.set_fileset("", Some(Durability::Strict), None).unwrap();
+    let other = fs.make_file(Ino::ROOT, "other");
+    fs.write_file(other, 0, b"replaced");
+    fs.rename(Ino::ROOT, b"file", Ino::ROOT, b"other", Replace::Allowed).unwrap();
+    assert!(fs.place_of(ino).unwrap().is_archived);
+    assert_eq!(fs.lookup(Ino::ROOT, b"other").unwrap().ino, ino);
+    assert_eq!(fs.contents(ino), b"content");
+    cold.close(fs);
 }
 
 #[test]

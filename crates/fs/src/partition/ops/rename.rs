@@ -11,7 +11,7 @@ use crate::object::LiveObject;
 use crate::ops::unlink::{Found, LastXattrs};
 use crate::partition::entries::Look;
 use crate::partition::{Caller, Partition, Row};
-use crate::record::Kind;
+use crate::record::{Kind, ObjectRef};
 use crate::shortage::Left;
 use crate::stale::Stale;
 use crate::stats::Operation;
@@ -283,7 +283,7 @@ impl Partition {
         let Some((file, at)) = file.and_then(|file| Some((file, file.object?))) else {
             return Some((xattrs, None));
         };
-        if !self.is_strict() {
+        if !self.is_synced_first(at) {
             return Some((xattrs, None));
         }
         let opened = ahead.object.take().filter(|live| live.at == at);
@@ -295,18 +295,24 @@ impl Partition {
     fn ask_ahead(&self, source: &Found, target: Option<&Found>) -> Result<Ahead> {
         let xattrs = target.map(|target| self.read_last_xattrs(&target.inode)).transpose()?;
         let mut state = source.inode.lock();
-        let file = state.file_mut().filter(|file| file.object.is_some());
+        let is_synced_first = |at| self.is_synced_first(at);
+        let file = state.file_mut().filter(|file| file.object.is_some_and(is_synced_first));
         let object = match file {
-            Some(file) if self.is_strict() => {
+            Some(file) => {
                 let live = self.make_live(file)?;
                 if file.opens.handles == 0 {
                     self.shared.idle.closed(source.child.ino, file);
                 }
                 Some(live)
             }
-            _ => None,
+            None => None,
         };
         Ok(Ahead { xattrs: xattrs.unwrap_or_default(), object })
+    }
+
+    /// Whether the bytes of a file must be durable before it replaces another. Those in an archive are.
+    fn is_synced_first(&self, at: ObjectRef) -> bool {
+        self.is_strict() && !self.shared.objects.is_archive(at.disk)
     }
 
     /// Refuses to move a directory into its own subtree.
