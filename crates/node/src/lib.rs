@@ -12,6 +12,7 @@
 pub mod authority;
 pub mod error;
 pub mod etcd_member;
+pub mod etcd_page;
 pub mod home;
 pub mod members;
 pub mod metrics;

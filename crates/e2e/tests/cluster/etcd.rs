@@ -171,6 +171,16 @@ fn a_cluster_runs_its_own_etcd_and_survives_the_loss_of_a_node_once_there_are_th
     assert!(own.output().contains("etcdserver"));
     let shown = |name: &str| machines.folder.path().join(name);
     assert!(!machines.ask_etcd(&shown("prom.pem"), &shown("prom.key")).status.success());
+    // The doctor on a node that knows all members reads the metrics of each, with the certificates of the node.
+    let found = machines.forebay(2, &["doctor", "--cluster", "--json"]).stdout;
+    let found: Value = serde_json::from_str(&found).expect("is JSON");
+    let kinds = ["fine", "findings", "unknown"].map(|kind| found[kind].as_array().expect("a list"));
+    let of_disks = kinds.into_iter().flatten().filter(|line| line["code"] == "etcd/disk-time");
+    let of_disks: Vec<String> = of_disks.map(Value::to_string).collect();
+    assert!(
+        of_disks.len() == 3 && of_disks.iter().all(|line| line.contains("sync")),
+        "{of_disks:?}"
+    );
     fs::write(machines.mountpoint(0).join("data/f"), b"kept").expect("writes");
 
     // A whole node stops, its member with it: the others go on, and it comes back.

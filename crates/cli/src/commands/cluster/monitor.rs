@@ -13,7 +13,7 @@ use super::Which;
 
 /// Make a certificate with which a monitor such as Prometheus reads metrics.
 ///
-/// Daemons that serve metrics with --metrics-tls on any node of the cluster answer whoever shows this certificate. It opens
+/// Daemons that serve metrics with --metrics-tls on any node of the cluster answer anyone who shows this certificate. It opens
 /// nothing else, and cannot be revoked: it is valid until it expires. Writes ca.pem (the cluster's authority, with which the
 /// monitor checks the nodes), NAME.pem and NAME.key to a directory. Runs on a node that holds the authority's key.
 #[derive(clap::Args)]
