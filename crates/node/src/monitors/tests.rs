@@ -108,6 +108,24 @@ fn a_certificate_of_a_monitor_is_accepted_and_no_other() {
 }
 
 #[test]
+fn nodes_do_not_accept_the_certificate_of_a_monitor() {
+    let base = tempfile::tempdir().unwrap();
+    let (home, authority) = node(base.path());
+    let identity = home.identity(&home.existing().unwrap()).unwrap();
+    // What nodes show each other, and demand of each other.
+    let of_nodes = identity.credentials().unwrap().server;
+    let tls: Tls = Arc::new(move || Ok(Arc::clone(&of_nodes)));
+    let address = "127.0.0.1:0".parse().unwrap();
+    let render: Render = Box::new(|| Some(Page::new()));
+    let listen = Listen { address, token: None, tls: Some(tls) };
+    let server = Server::start(listen, vec![("/metrics", render)]).unwrap();
+    let own = Some((&*identity.certificate, &*identity.key));
+    assert!(ask(&server, &authority, own).unwrap().0.starts_with("HTTP/1.1 200 OK\r\n"));
+    let papers = admit(&home, "prometheus", HOUR).unwrap();
+    ask(&server, &authority, Some((&papers.issued.certificate, &papers.key))).unwrap_err();
+}
+
+#[test]
 fn a_renewed_certificate_is_used_at_once_and_an_expired_one_is_refused() {
     let base = tempfile::tempdir().unwrap();
     let (home, authority) = node(base.path());
