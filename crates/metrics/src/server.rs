@@ -25,8 +25,10 @@ pub const WORKERS: usize = 2;
 
 /// Most header lines of a request.
 const HEADERS_MAX: usize = 64;
-/// Longest time until the request is there, with what TLS exchanges first.
+/// Longest time until the request is there.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(2);
+/// The same with what TLS exchanges first.
+const TLS_HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Puts a page together; none if there is nothing to say any more.
 pub type Render = Box<dyn Fn() -> Option<Page> + Send + Sync>;
@@ -130,6 +132,7 @@ fn converse(stream: TcpStream, served: &Served) -> io::Result<()> {
         tracing::warn!("metrics cannot be served over TLS: {reason}");
         io::Error::other(reason)
     })?;
+    stream.most = TLS_HEAD_TIME_MAX;
     let connection = ServerConnection::new(config).map_err(io::Error::other)?;
     let mut secured = StreamOwned::new(connection, stream);
     let reply = match read_head(&mut secured)? {
