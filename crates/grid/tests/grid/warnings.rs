@@ -43,11 +43,6 @@ impl Rig {
         reasons.find(|reason| matches!(reason, Reason::Warning { .. })).expect("it has a warning")
     }
 
-    fn changed(&mut self, job: JobId, changes: Changes) -> Vec<Effect> {
-        let by = "u".parse().unwrap();
-        self.send(Event::Modify { by, job, changes: Box::new(changes) })
-    }
-
     fn back(&mut self, host: &str, task: TaskId) {
         let report = RunReport { task, attempt: Attempt(1), status: RunStatus::Running };
         self.join(host, 4, Memory::Kept, vec![report]);
