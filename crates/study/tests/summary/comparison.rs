@@ -200,7 +200,8 @@ fn conditions_name_everything_that_a_line_over_time_must_have_alike() {
     later.workload.seed = 2;
     later.machine.memory_bytes *= 2;
     assert_eq!(conditions(&later), conditions(&before), "what may change over time");
-    let changes: [(&str, fn(&mut Record)); 7] = [
+    type Case<'a> = (&'a str, fn(&mut Record));
+    let changes: [Case<'_>; 7] = [
         ("scale", |record| record.workload.scale = 0.02),
         ("jobs at once", |record| record.runs[0].stages[0].concurrent += 1),
         ("page cache", |record| record.runs[0].cache.dropped = false),

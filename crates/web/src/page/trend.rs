@@ -19,20 +19,23 @@ const LEAST: f64 = 60.0;
 pub struct Measured {
     /// What it was measured on.
     pub on: String,
-    /// How, as names and values: only what was measured under the same conditions is one line.
-    pub conditions: Vec<(String, String)>,
+    /// How: only what was measured under the same conditions is one line.
+    pub conditions: Conditions,
     /// When the study began.
     pub at: Moment,
     /// Its figures, in the order of the headings.
     pub figures: Vec<Option<f64>>,
 }
 
+/// How something was measured, as names and values.
+pub type Conditions = Vec<(String, String)>;
+
 /// A line: its measurements, the oldest first.
 type Line<'a> = Vec<&'a Measured>;
 
 /// What was measured more than once, the latest first.
 fn lines(all: &[Measured]) -> Vec<Line<'_>> {
-    let mut alike: BTreeMap<(&str, &[(String, String)]), Line<'_>> = BTreeMap::new();
+    let mut alike: BTreeMap<(&str, &Conditions), Line<'_>> = BTreeMap::new();
     for one in all {
         alike.entry((&one.on, &one.conditions)).or_default().push(one);
     }
