@@ -1,5 +1,10 @@
 //! Jobs of which one at a time runs: `singleton()`.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use crate::support::{Rig, launched, refusal, spec};
 use forebay_grid::event::Verb;
 use forebay_grid::grid::{Explanation, Reason};
@@ -225,4 +230,169 @@ fn a_long_chain_of_one_name_is_followed_once() {
     }
     let said = refusal(&rig.changed(JobId(1), depends(&format!("done({JOBS})"))));
     assert!(said.contains(&format!("it waits for job {JOBS}, that for job 1 with")), "{said}");
+}
+
+/// One change of the jobs of a user: a submission, or one of an earlier job, by remainder.
+#[derive(Clone, Debug)]
+enum Step {
+    Submit { name: bool, singleton: bool, on: Option<u8> },
+    Depends { job: u8, singleton: bool, on: Option<u8> },
+    Rename { job: u8, name: bool },
+    Kill(u8),
+    Requeue(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let on = || proptest::option::of(any::<u8>());
+    prop_oneof![
+        3 => (any::<bool>(), any::<bool>(), on())
+            .prop_map(|(name, singleton, on)| Step::Submit { name, singleton, on }),
+        4 => (any::<u8>(), any::<bool>(), on())
+            .prop_map(|(job, singleton, on)| Step::Depends { job, singleton, on }),
+        1 => (any::<u8>(), any::<bool>()).prop_map(|(job, name)| Step::Rename { job, name }),
+        1 => any::<u8>().prop_map(Step::Kill),
+        1 => any::<u8>().prop_map(Step::Requeue),
+    ]
+}
+
+/// A condition on another job, on those with the same name, or on both.
+fn condition(singleton: bool, on: Option<JobId>) -> Option<String> {
+    let parts = [singleton.then(|| "singleton()".to_owned()), on.map(|on| format!("ended({on})"))];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(" && "))
+}
+
+/// What each job that has not ended waits for, from what its user wrote.
+fn waits(rig: &Rig) -> BTreeMap<JobId, Vec<JobId>> {
+    let ledger = rig.grid.ledger();
+    let unfinished = || ledger.jobs().filter(|(_, job)| !job.tally().is_finished());
+    let of = |id: JobId, spec: &JobSpec| -> Vec<JobId> {
+        let text = spec.depends.as_ref().map(ToString::to_string).unwrap_or_default();
+        let same = |(other, job): &(JobId, &forebay_grid::Job)| {
+            *other < id && job.spec().name == spec.name && text.contains("singleton()")
+        };
+        let named = unfinished().filter(|(other, _)| text.contains(&format!("ended({other})")));
+        named.chain(unfinished().filter(same)).map(|(other, _)| other).collect()
+    };
+    unfinished().map(|(id, job)| (id, of(id, job.spec()))).collect()
+}
+
+/// Whether jobs wait for each other: what is left when those that wait for none of the others are taken away.
+fn has_cycle(mut waits: BTreeMap<JobId, Vec<JobId>>) -> bool {
+    loop {
+        let left: BTreeSet<JobId> = waits.keys().copied().collect();
+        waits.retain(|_, on| on.iter().any(|other| left.contains(other)));
+        if waits.len() == left.len() {
+            return !left.is_empty();
+        }
+    }
+}
+
+/// Applies a step; whether it was refused because a job would wait for itself.
+fn apply(rig: &mut Rig, jobs: &mut Vec<JobId>, step: &Step) -> bool {
+    let name_of = |name: bool| if name { "x" } else { "y" }.to_owned();
+    let pick = |jobs: &[JobId], of: u8| jobs.get(usize::from(of) % jobs.len().max(1)).copied();
+    let effects = match *step {
+        Step::Submit { name, singleton, on } => {
+            let text = condition(singleton, on.and_then(|on| pick(jobs, on)));
+            let depends = text.map(|text| text.parse().unwrap());
+            jobs.push(rig.submit(JobSpec { depends, ..held(named(&name_of(name))) }));
+            return false;
+        }
+        Step::Depends { job, singleton, on } => {
+            let Some(job) = pick(jobs, job) else { return false };
+            let Some(text) = condition(singleton, on.and_then(|on| pick(jobs, on))) else {
+                return false;
+            };
+            rig.changed(job, depends(&text))
+        }
+        Step::Rename { job, name: to } => {
+            let Some(job) = pick(jobs, job) else { return false };
+            rig.changed(job, name(&name_of(to)))
+        }
+        Step::Kill(job) => {
+            let Some(job) = pick(jobs, job) else { return false };
+            rig.command("u", job, Verb::Kill)
+        }
+        Step::Requeue(job) => {
+            let Some(job) = pick(jobs, job) else { return false };
+            rig.command("u", job, Verb::Requeue)
+        }
+    };
+    matches!(effects.first(), Some(Effect::Rejected(refused)) if refused.to_string().contains("wait for itself"))
+}
+
+/// Whether jobs would wait for each other after a step.
+fn would_cycle(rig: &Rig, jobs: &[JobId], step: &Step) -> bool {
+    let mut after: BTreeMap<JobId, Vec<JobId>> = waits(rig);
+    let pick = |of: u8| jobs[usize::from(of) % jobs.len()];
+    let ledger = rig.grid.ledger();
+    // The job as it would be, among those that have not ended then.
+    let (id, name, text) = match *step {
+        Step::Depends { job, singleton, on } => {
+            let id = pick(job);
+            let text = condition(singleton, on.map(pick)).unwrap_or_default();
+            (id, ledger.job(id).unwrap().spec().name.clone(), text)
+        }
+        Step::Rename { job, name } => {
+            let id = pick(job);
+            let depends = ledger.job(id).unwrap().spec().depends.as_ref();
+            let text = depends.map(ToString::to_string).unwrap_or_default();
+            (id, if name { "x" } else { "y" }.to_owned(), text)
+        }
+        Step::Requeue(job) => {
+            let id = pick(job);
+            let spec = ledger.job(id).unwrap().spec();
+            (
+                id,
+                spec.name.clone(),
+                spec.depends.as_ref().map(ToString::to_string).unwrap_or_default(),
+            )
+        }
+        Step::Submit { .. } | Step::Kill(_) => return false,
+    };
+    after.insert(id, Vec::new());
+    let known: Vec<JobId> = after.keys().copied().collect();
+    let name_of = |other: JobId| {
+        if other == id { name.clone() } else { ledger.job(other).unwrap().spec().name.clone() }
+    };
+    let text_of = |other: JobId| {
+        if other == id {
+            return text.clone();
+        }
+        ledger
+            .job(other)
+            .unwrap()
+            .spec()
+            .depends
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default()
+    };
+    for (from, on) in &mut after {
+        let text = text_of(*from);
+        let asks = |other: &&JobId| {
+            let same = **other < *from && name_of(**other) == name_of(*from);
+            text.contains(&format!("ended({other})")) || same && text.contains("singleton()")
+        };
+        *on = known.iter().filter(asks).copied().collect();
+    }
+    has_cycle(after)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn jobs_never_wait_for_each_other_and_nothing_else_is_refused(steps in vec(step(), 1..25)) {
+        let mut rig = Rig::new("[general]\ndependency_never = \"keep\"\n", &[("a", 10)]);
+        let mut jobs = Vec::new();
+        for step in steps {
+            let expected = !jobs.is_empty() && would_cycle(&rig, &jobs, &step);
+            let refused = apply(&mut rig, &mut jobs, &step);
+            prop_assert!(!has_cycle(waits(&rig)), "{step:?}");
+            if refused {
+                prop_assert!(expected, "{step:?} is refused without a cycle");
+            }
+        }
+    }
 }

@@ -120,6 +120,12 @@ impl Place {
         file.sync_all().with_context(shown)
     }
 
+    /// Whether the holder of a run was given an order.
+    pub fn was_ordered(&self, run: &str, order: &str) -> bool {
+        let orders = std::fs::read_to_string(self.orders(run)).unwrap_or_default();
+        orders.lines().any(|line| line == order)
+    }
+
     /// Removes the files of a run.
     pub fn remove(&self, run: &str) {
         let removed = tree::remove(&self.folder(run));
@@ -184,6 +190,8 @@ mod tests {
         place.order("7.0.1", "kill").unwrap();
         place.order("7.0.1", "stop").unwrap();
         assert_eq!(std::fs::read_to_string(place.orders("7.0.1")).unwrap(), "kill\nstop\n");
+        assert!(place.was_ordered("7.0.1", "stop") && !place.was_ordered("7.0.1", "warn"));
+        assert!(!place.was_ordered("8.0.1", "stop"));
         let other = root.path().join("other");
         std::fs::rename(&path, &other).unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();

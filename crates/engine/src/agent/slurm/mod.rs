@@ -104,8 +104,7 @@ impl Slurm {
 
     /// Whether a start was given an order.
     pub fn was_ordered(&self, start: Start, order: &str) -> bool {
-        let orders = std::fs::read_to_string(self.orders(start)).unwrap_or_default();
-        orders.lines().any(|line| line == order)
+        self.place.was_ordered(&name_of(start), order)
     }
 
     /// Hands a start to Slurm.
