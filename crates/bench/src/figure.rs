@@ -59,6 +59,20 @@ pub enum Figure {
     EtcdRequests,
     /// Bytes between nodes for 1,000 temporary files.
     NodeBytes,
+    /// Time of one temporary file.
+    FileTime,
+    /// Processor time of the program for one temporary file.
+    ProgramTime,
+    /// The same of its node's daemon.
+    DaemonTime,
+    /// The same of the owner's daemon, on another node.
+    OwnerTime,
+    /// The same of the owner's thread that commits, which is part of its daemon's.
+    CommitTime,
+    /// The same of etcd.
+    EtcdTime,
+    /// The same of threads of the kernel.
+    KernelTime,
 }
 
 /// Figures by kind.
@@ -70,7 +84,17 @@ impl Figure {
     pub fn smaller_is_better(self) -> bool {
         matches!(
             self,
-            Figure::SlowCreate | Figure::Silence | Figure::EtcdRequests | Figure::NodeBytes
+            Figure::SlowCreate
+                | Figure::Silence
+                | Figure::EtcdRequests
+                | Figure::NodeBytes
+                | Figure::FileTime
+                | Figure::ProgramTime
+                | Figure::DaemonTime
+                | Figure::OwnerTime
+                | Figure::CommitTime
+                | Figure::EtcdTime
+                | Figure::KernelTime
         )
     }
 
@@ -103,6 +127,13 @@ impl Figure {
             Figure::Silence => "longest time without an answer, ms",
             Figure::EtcdRequests => "requests to etcd for 1,000 files",
             Figure::NodeBytes => "KB between nodes for 1,000 files",
+            Figure::FileTime => "time of a file, ms",
+            Figure::ProgramTime => "processor: program, ms",
+            Figure::DaemonTime => "processor: daemon of its node, ms",
+            Figure::OwnerTime => "processor: daemon of the owner, ms",
+            Figure::CommitTime => "processor: the owner's thread that commits, ms",
+            Figure::EtcdTime => "processor: etcd, ms",
+            Figure::KernelTime => "processor: threads of the kernel, ms",
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The mount table: which Forebay file systems are mounted where.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use forebay_fuse::mount::FS_TYPE;
 use forebay_process::mounts::{self, Mount};
+use forebay_process::stat;
 use rustix::process::Pid;
 
 use crate::home::Home;
@@ -40,6 +42,22 @@ pub fn of_home(home: &Home) -> Option<Mounted> {
 pub fn of_home_as_seen_by(process: u32, home: &Home) -> Option<Mounted> {
     let process = Pid::from_raw(i32::try_from(process).ok()?)?;
     of_forebay(mounts::seen_by(process)).into_iter().rev().find(|mount| mount.home == home.root())
+}
+
+/// A process of each mount namespace in which a device is mounted: `python3 (123)`.
+pub fn processes_with(device: &str) -> Vec<String> {
+    let mut namespaces = BTreeMap::new();
+    for process in stat::all() {
+        let folder = Path::new("/proc").join(process.to_string());
+        let Ok(namespace) = std::fs::read_link(folder.join("ns/mnt")) else { continue };
+        namespaces.entry(namespace).or_insert((process, folder));
+    }
+    let has_it = |process| mounts::seen_by(process).iter().any(|mount| mount.device == device);
+    let named = |(process, folder): (Pid, PathBuf)| {
+        let name = std::fs::read_to_string(folder.join("comm")).unwrap_or_default();
+        format!("{} ({process})", name.trim())
+    };
+    namespaces.into_values().filter(|(process, _)| has_it(*process)).map(named).collect()
 }
 
 /// The file system mounted at `mountpoint`.

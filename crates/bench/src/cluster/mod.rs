@@ -5,6 +5,7 @@
 //!   in native scratch;
 //! - **remote**: another node than the owner's, against clients of networked peers on another node than their server;
 //! - **cost**: requests to etcd and bytes between nodes for 1,000 temporary files;
+//! - **scaling**: what a temporary file costs whom, and what up to 64 nodes would do by that, simulated;
 //! - **moves**: how long nobody answers when a fileset is moved in order, and when its owner is killed.
 //!
 //! All of it is measured round after round, subjects in turn. Figures are medians; ratios are taken within a round.
@@ -13,6 +14,7 @@ mod cost;
 mod moves;
 mod remote;
 mod report;
+mod scaling;
 mod trial;
 
 use std::path::{Path, PathBuf};
@@ -54,6 +56,8 @@ pub enum Part {
     Remote,
     /// Requests to etcd and bytes between nodes.
     Cost,
+    /// What limits many nodes in one fileset.
+    Scaling,
     /// Time without answers.
     Moves,
 }
@@ -192,6 +196,7 @@ impl Bench<'_> {
                 Part::Aggregate => self.aggregate(&trial, sections),
                 Part::Remote => self.remote(&trial, sections),
                 Part::Cost => self.cost(&trial, sections),
+                Part::Scaling => self.scaling(&trial, sections),
                 Part::Moves => self.moves(&trial, sections),
             };
             measured.with_context(|| format!("{part:?}"))?;

@@ -34,6 +34,8 @@ pub struct Section {
     /// Values by round.
     samples: BTreeMap<Figure, BTreeMap<String, BTreeMap<usize, f64>>>,
     refusals: Vec<String>,
+    /// Tables and sentences below it.
+    pub remarks: Vec<String>,
 }
 
 impl Section {
@@ -48,6 +50,7 @@ impl Section {
             subjects: Vec::new(),
             samples: BTreeMap::new(),
             refusals: Vec::new(),
+            remarks: Vec::new(),
         });
         sections.last_mut().expect("one was added")
     }
@@ -131,6 +134,9 @@ impl Section {
         for refusal in &self.refusals {
             let _ = write!(text, "\nNot measured: {refusal}.");
         }
+        for remark in &self.remarks {
+            let _ = write!(text, "\n{remark}");
+        }
         text
     }
 
@@ -140,7 +146,7 @@ impl Section {
 }
 
 /// Median, least and greatest, with decimals where they matter.
-fn spread(of: Summary) -> String {
+pub fn spread(of: Summary) -> String {
     let show = |value: f64| if value < 10.0 { format!("{value:.2}") } else { grouped(value) };
     format!("{} ({} - {})", show(of.median), show(of.min), show(of.max))
 }

@@ -23,6 +23,8 @@ use crate::mounts::{self, Mounted};
 /// the mount, holds its files for a moment.
 const TRIES_WHEN_BUSY: u32 = 20;
 const PAUSE_WHEN_BUSY: Duration = Duration::from_millis(50);
+/// After this time the command says what it waits for.
+const TOLD_AFTER: Duration = Duration::from_secs(3);
 
 /// Commit everything and unmount.
 ///
@@ -60,7 +62,7 @@ impl Umount {
                 mount.home.display()
             ),
             Some(_) if self.lazy => {}
-            Some(daemon) => self.wait(&daemon)?,
+            Some(daemon) => self.wait(&daemon, &mount)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -80,7 +82,7 @@ impl Umount {
 
     /// Waits until the daemon has ended: only then has it let go of everything, and only then is it known
     /// what it has left.
-    fn wait(&self, daemon: &Daemon) -> Result<()> {
+    fn wait(&self, daemon: &Daemon, mount: &Mounted) -> Result<()> {
         let clock = SystemClock;
         let started = clock.instant();
         let mut told = false;
@@ -88,13 +90,17 @@ impl Umount {
             let waited = clock.instant() - started;
             if waited > Duration::from_secs(self.timeout) {
                 bail!(
-                    "unmounted, but the daemon is still running after {} s; see {}",
+                    "unmounted, but the daemon is still running after {} s{}; see {}",
                     self.timeout,
+                    elsewhere(mount).map_or(String::new(), |why| format!(": {why}")),
                     daemon.home.log_path().display()
                 );
             }
-            if waited > Duration::from_secs(3) && !told {
-                note!("forebay: waiting for the daemon to commit everything");
+            if waited > TOLD_AFTER && !told {
+                match elsewhere(mount) {
+                    None => note!("forebay: waiting for the daemon to commit everything"),
+                    Some(why) => note!("forebay: waiting for the daemon to exit: {why}"),
+                }
                 told = true;
             }
         }
@@ -108,6 +114,19 @@ impl Umount {
         }
         Ok(())
     }
+}
+
+/// Why a daemon goes on after its mount was taken out of the tree of this process.
+fn elsewhere(mount: &Mounted) -> Option<String> {
+    let processes = mounts::processes_with(&mount.device);
+    (!processes.is_empty()).then(|| {
+        format!(
+            "the file system is still mounted in the mount namespace of {}; unmount {} there as well, or end the \
+             processes of that namespace",
+            processes.join(" and of "),
+            mount.mountpoint.display()
+        )
+    })
 }
 
 /// Takes a mount out of the tree, its native filesets first. If it cannot be done, everything stays as it was.

@@ -220,6 +220,28 @@ fn umount_fails_if_the_daemon_does_not_end_in_order() {
 }
 
 #[test]
+fn umount_names_who_keeps_the_mount_in_a_mount_namespace_of_its_own() {
+    let grid = Mounted::start(Placement::Direct);
+    fs::write(grid.data().join("file"), "content").expect("writes");
+    let mut unshare = need::program("unshare");
+    unshare.args(["--mount", "--propagation", "private", "sleep", "600"]);
+    let mut sleep = unshare.spawn().expect("starts");
+    let comm = format!("/proc/{}/comm", sleep.id());
+    wait_until("it has its namespace", LIMIT, || {
+        fs::read_to_string(&comm).expect("reads").trim() == "sleep"
+    });
+    let daemon = grid.daemon().expect("the daemon runs");
+    let ended = grid.run(&["umount", "--timeout", "5", text(&grid.mountpoint())]);
+    let namespace = format!("in the mount namespace of sleep ({})", sleep.id());
+    sleep.kill().expect("ends it");
+    sleep.wait().expect("waits");
+    assert_says(&ended.refused(), &["still running after 5 s", &namespace]);
+    assert!(daemon.ends_within(LIMIT), "the daemon goes on");
+    grid.mount();
+    assert_eq!(fs::read(grid.data().join("file")).expect("reads"), b"content");
+}
+
+#[test]
 fn umount_refuses_what_is_not_mounted() {
     let grid = Mounted::make(Placement::Direct);
     for place in [grid.mountpoint(), grid.outside().join("missing")] {

@@ -32,11 +32,18 @@ impl World<'_> {
         self.note_commit_of(Some(id), None);
     }
 
-    /// Filesets that nobody uses are closed: what was done in them is in their stores then.
+    /// Filesets that nobody uses are closed: what was done in them is in their stores then. One that has objects to remove stays
+    /// open, once it is committed.
     pub fn rest(&mut self) {
         self.fs().close_unused(Duration::ZERO);
+        if self.fs().nodes.is_some() {
+            return;
+        }
         for fileset in (1..4).map(FilesetId) {
-            if self.fs().nodes.is_none() && self.fs().commit_health_of(fileset).is_none() {
+            let is_open =
+                self.handles.iter().any(|handle| self.tree.node(handle.ino).fileset == fileset);
+            let health = self.fs().commit_health_of(fileset);
+            if !is_open && health.is_none_or(|health| health.pending == 0) {
                 self.note_commit_of(Some(fileset), None);
             }
         }
