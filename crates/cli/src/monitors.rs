@@ -5,28 +5,58 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use forebay_metrics::{Listen, listen};
+use forebay_metrics::{Listen, Tls, listen};
+use forebay_node::NodeHome;
+
+use crate::commands::cluster::{base, only_cluster};
+use crate::home::node_at;
 
 /// Where a daemon answers monitors.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Monitors {
     /// Serve metrics (OpenMetrics, for Prometheus) at http://ADDRESS/metrics: a port of this machine (9464), or an IP
-    /// address and a port, which needs --metrics-token [default: off].
+    /// address and a port, which needs --metrics-token or --metrics-tls [default: off].
     #[arg(long, value_name = "ADDRESS", value_parser = listen::address)]
     metrics: Option<SocketAddr>,
     /// File with the token that monitors must send (Authorization: Bearer), readable by its owner only.
     #[arg(long, value_name = "FILE", requires = "metrics")]
     metrics_token: Option<PathBuf>,
+    /// Serve metrics over TLS (https) with the certificate of this node of a cluster. Monitors show a certificate that `forebay
+    /// cluster monitor` made, or the token [CLUSTER: the only cluster of this machine].
+    #[arg(long, value_name = "CLUSTER", requires = "metrics", num_args = 0..=1, require_equals = true)]
+    metrics_tls: Option<Option<PathBuf>>,
 }
 
 impl Monitors {
     /// Where to listen, if anywhere.
     ///
     /// # Errors
-    /// If the address needs a token, or the token cannot be used.
+    /// If the address needs a token, or the token or the node's certificate cannot be used.
     pub fn listen(&self) -> Result<Option<Listen>> {
-        let at = |address| Listen::at(address, self.metrics_token.as_deref());
+        let tls = self.tls()?;
+        let at = |address| Listen::at(address, self.metrics_token.as_deref(), tls);
         Ok(self.metrics.map(at).transpose()?)
+    }
+
+    fn tls(&self) -> Result<Option<Tls>> {
+        let Some(node) = self.node()? else { return Ok(None) };
+        let tls = forebay_node::monitors::tls(&node);
+        tls.map(Some).context("--metrics-tls: the certificate of this node cannot be used")
+    }
+
+    /// The node whose certificate is shown.
+    fn node(&self) -> Result<Option<NodeHome>> {
+        let Some(cluster) = &self.metrics_tls else { return Ok(None) };
+        let found = match cluster {
+            Some(cluster) => node_at(cluster).with_context(|| {
+                format!(
+                    "this machine is not a node of a cluster {}: forebay cluster status shows of which it is",
+                    cluster.display()
+                )
+            }),
+            None => only_cluster(&base()).and_then(|name| Ok(NodeHome::of(&base(), &name)?)),
+        };
+        found.map(Some).context("--metrics-tls")
     }
 
     /// The same, some ports further.
@@ -54,6 +84,11 @@ impl Monitors {
         if let Some(file) = &self.metrics_token {
             arguments
                 .extend(["--metrics-token".into(), std::path::absolute(file)?.into_os_string()]);
+        }
+        if let Some(node) = self.node()? {
+            let mut option = OsString::from("--metrics-tls=");
+            option.push(std::path::absolute(node.folder())?);
+            arguments.push(option);
         }
         Ok(arguments)
     }
@@ -86,7 +121,7 @@ mod tests {
 
 Generated from the tables in the code: `FOREBAY_REWRITE_DOCS=1 cargo test -p forebay-cli --bin forebay docs_list` writes it
 anew. `--metrics ADDRESS` of `forebay mount`, `up`, `controller`, `agent` and `web serve` switches the pages on; [operations.md](operations.md)
-says how to watch a system with them, and `examples/prometheus` has a scrape configuration, alert rules and a dashboard.
+says how to watch a system with them, and `examples/prometheus` has scrape configurations, alert rules and a dashboard.
 
 Names, labels and units follow OpenMetrics. Counters begin at 0 with their daemon. Sizes are in bytes, times in seconds.
 Labels have few values: a fileset, an operation, a disk, a queue, a state, a host. Users and jobs have pages of their
@@ -131,7 +166,7 @@ own, so that a monitor may leave them out.
     #[test]
     fn ports_after_the_last_one_are_refused() {
         let monitors =
-            Monitors { metrics: Some(listen::address("65534").unwrap()), metrics_token: None };
+            Monitors { metrics: Some(listen::address("65534").unwrap()), ..Monitors::default() };
         assert_eq!(monitors.after(1).unwrap().arguments().unwrap(), ["--metrics=127.0.0.1:65535"]);
         assert!(monitors.after(2).is_err());
         assert!(Monitors::default().after(2).unwrap().arguments().unwrap().is_empty());

@@ -104,7 +104,8 @@ pub(crate) struct HostNow {
     pub unable_why: Option<(UserId, String)>,
     /// What the work areas of its jobs hold, as far as it was measured.
     pub area_bytes: FxHashMap<TaskId, (Attempt, u64)>,
-    /// Tasks that were warned, by when, unless the host was heard of well after that: its connection may have been broken by then.
+    /// Tasks that were warned, by when, unless the host was heard of well after that: its connection may have been broken by then, or the
+    /// controller that warned them replaced.
     pub unsure_warnings: BTreeMap<TaskId, Moment>,
 }
 

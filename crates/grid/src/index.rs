@@ -144,6 +144,12 @@ impl Index {
             host.contact.state = Reach::Away;
             host.contact.heard = now;
             host.contact.leased = leased;
+            // A controller before this one may have recorded them and not have sent them any more.
+            let warned = |task: &&TaskId| {
+                ledger.task(**task).and_then(Task::run).is_some_and(|run| run.warned)
+            };
+            host.unsure_warnings =
+                host.runs.iter().filter(warned).map(|task| (*task, now)).collect();
         }
         index
     }

@@ -81,6 +81,21 @@ impl Names {
         self.by_name.get(&key(job))?.in_the_way_of(id)
     }
 
+    /// Jobs of a user with a name that have not ended and were submitted before one, from another one on.
+    pub fn unfinished_between(
+        &self,
+        user: UserId,
+        name: &str,
+        first: JobId,
+        before: JobId,
+    ) -> impl Iterator<Item = JobId> {
+        let found = self.by_name.get(&(user, name.to_owned())).filter(|_| first < before);
+        found
+            .into_iter()
+            .flat_map(move |namesakes| namesakes.unfinished.range(first..before))
+            .copied()
+    }
+
     /// Whether a user has a job with a name that has not ended.
     pub fn any_unfinished(&self, user: UserId, name: &str) -> bool {
         let found = self.by_name.get(&(user, name.to_owned()));

@@ -16,7 +16,7 @@ pub mod server;
 pub mod table;
 
 pub use histogram::Histogram;
-pub use listen::{Listen, ListenError};
+pub use listen::{Listen, ListenError, Tls};
 pub use page::{Page, Spread};
 pub use server::{Render, Server};
 pub use table::{Kind, Metric, Table};

@@ -5,7 +5,9 @@ use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
+use rustls::ServerConfig;
 use subtle::ConstantTimeEq as _;
 
 /// Length of a token in characters.
@@ -22,7 +24,8 @@ pub enum ListenError {
     /// Other machines could ask without a token.
     #[error(
         "metrics on {0}: other machines reach this address, so a token is needed: create one \
-         (umask 077; openssl rand -hex 32 > FILE) and name its file with --metrics-token, or use a loopback address"
+         (umask 077; openssl rand -hex 32 > FILE) and name its file with --metrics-token; or add --metrics-tls on a node \
+         of a cluster, or use a loopback address"
     )]
     NoToken(SocketAddr),
     /// The token cannot be used.
@@ -95,26 +98,47 @@ impl Token {
     }
 }
 
+/// TLS as it is now, read for each connection: certificates are renewed while a daemon runs. Whoever shows a certificate that
+/// it accepts needs no token; it lets those without a certificate connect too.
+pub type Tls = Arc<dyn Fn() -> Result<Arc<ServerConfig>, String> + Send + Sync>;
+
 /// Where a daemon answers monitors, and what they have to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Listen {
     /// The address.
     pub address: SocketAddr,
-    /// The token; none if anybody who reaches the address may ask.
+    /// The token; without one and without TLS, anybody who reaches the address may ask.
     pub token: Option<Token>,
+    /// TLS, if the connection is encrypted.
+    pub tls: Option<Tls>,
+}
+
+impl fmt::Debug for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_tls = self.tls.is_some();
+        f.debug_struct("Listen")
+            .field("address", &self.address)
+            .field("token", &self.token)
+            .field("tls", &is_tls)
+            .finish()
+    }
 }
 
 impl Listen {
-    /// At an address, with the token of a file.
+    /// At an address, with the token of a file, or with TLS, or with both.
     ///
     /// # Errors
-    /// [`ListenError::NoToken`] if other machines reach the address and there is no file; [`ListenError::Token`].
-    pub fn at(address: SocketAddr, token_file: Option<&Path>) -> Result<Listen, ListenError> {
+    /// [`ListenError::NoToken`] if other machines reach the address and there is neither; [`ListenError::Token`].
+    pub fn at(
+        address: SocketAddr,
+        token_file: Option<&Path>,
+        tls: Option<Tls>,
+    ) -> Result<Listen, ListenError> {
         let token = token_file.map(Token::read).transpose()?;
-        if token.is_none() && !address.ip().is_loopback() {
+        if token.is_none() && tls.is_none() && !address.ip().is_loopback() {
             return Err(ListenError::NoToken(address));
         }
-        Ok(Listen { address, token })
+        Ok(Listen { address, token, tls })
     }
 }
 
@@ -137,14 +161,16 @@ mod tests {
     #[test]
     fn an_address_that_other_machines_reach_needs_a_token() {
         let near = address("9464").unwrap();
-        assert!(Listen::at(near, None).is_ok());
+        assert!(Listen::at(near, None, None).is_ok());
         let far = address("0.0.0.0:9464").unwrap();
-        assert_eq!(Listen::at(far, None), Err(ListenError::NoToken(far)));
+        assert_eq!(Listen::at(far, None, None).unwrap_err(), ListenError::NoToken(far));
+        let tls: Tls = Arc::new(|| Err("no certificate".to_owned()));
+        assert!(Listen::at(far, None, Some(tls)).is_ok());
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         std::fs::write(&file, "0123456789abcdef\n").unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let token = Listen::at(far, Some(&file)).unwrap().token.unwrap();
+        let token = Listen::at(far, Some(&file), None).unwrap().token.unwrap();
         assert!(token.is_in(b"Bearer 0123456789abcdef"));
         for wrong in [&b"Bearer 0123456789abcdeX"[..], b"0123456789abcdef", b"Bearer", b""] {
             assert!(!token.is_in(wrong));

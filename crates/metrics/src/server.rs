@@ -4,15 +4,16 @@
 //! connections wait in the kernel. A page is put together when it is asked for, by the thread that was asked. The threads end with
 //! the process.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
+use rustls::{ServerConnection, StreamOwned};
 
-use crate::listen::{Listen, Token};
+use crate::listen::{Listen, Tls, Token};
 use crate::page::Page;
 
 /// Most bytes of a request.
@@ -26,6 +27,8 @@ pub const WORKERS: usize = 2;
 const HEADERS_MAX: usize = 64;
 /// Longest time until the request is there.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(2);
+/// The same with what TLS exchanges first.
+const TLS_HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Puts a page together; none if there is nothing to say any more.
 pub type Render = Box<dyn Fn() -> Option<Page> + Send + Sync>;
@@ -38,6 +41,14 @@ pub struct Server {
 struct Served {
     pages: Vec<(&'static str, Render)>,
     token: Option<Token>,
+    tls: Option<Tls>,
+}
+
+/// A connection whose reads and writes all end in time, however little comes at once.
+struct Timed {
+    stream: TcpStream,
+    begun: Instant,
+    most: Duration,
 }
 
 /// An answer.
@@ -76,7 +87,7 @@ impl Server {
             )
         })?;
         let address = listener.local_addr()?;
-        let served = Arc::new(Served { pages, token: listen.token });
+        let served = Arc::new(Served { pages, token: listen.token, tls: listen.tls });
         for _ in 0..WORKERS {
             let (listener, served) = (listener.try_clone()?, Arc::clone(&served));
             let work = move || serve(&listener, &served);
@@ -106,42 +117,65 @@ fn serve(listener: &TcpListener, served: &Served) {
     }
 }
 
-fn converse(mut stream: TcpStream, served: &Served) -> io::Result<()> {
-    let begun = SystemClock.instant();
-    let reply = match read_head(&mut stream, begun)? {
-        Ok(request) => served.answer(&request),
+fn converse(stream: TcpStream, served: &Served) -> io::Result<()> {
+    let mut stream = Timed { stream, begun: SystemClock.instant(), most: HEAD_TIME_MAX };
+    let Some(tls) = &served.tls else {
+        let reply = match read_head(&mut stream)? {
+            Ok(request) => served.answer(&request, false),
+            Err(refusal) => refusal,
+        };
+        stream.most = TIME_MAX;
+        stream.write_all(&reply.bytes())?;
+        return stream.stream.shutdown(Shutdown::Write);
+    };
+    let config = tls().map_err(|reason| {
+        tracing::warn!("metrics cannot be served over TLS: {reason}");
+        io::Error::other(reason)
+    })?;
+    stream.most = TLS_HEAD_TIME_MAX;
+    let connection = ServerConnection::new(config).map_err(io::Error::other)?;
+    let mut secured = StreamOwned::new(connection, stream);
+    let reply = match read_head(&mut secured)? {
+        Ok(request) => served.answer(&request, secured.conn.peer_certificates().is_some()),
         Err(refusal) => refusal,
     };
-    let head = format!(
-        "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\n\
-         WWW-Authenticate: Bearer\r\nConnection: close\r\n\r\n",
-        reply.status,
-        reply.kind,
-        reply.body.len()
-    );
-    let head = if reply.status.starts_with("401") {
-        head
-    } else {
-        head.replace("WWW-Authenticate: Bearer\r\n", "")
-    };
-    write_within(&mut stream, head.as_bytes(), begun)?;
-    write_within(&mut stream, reply.body.as_bytes(), begun)?;
-    stream.shutdown(Shutdown::Write)
+    secured.sock.most = TIME_MAX;
+    secured.write_all(&reply.bytes())?;
+    secured.conn.send_close_notify();
+    secured.flush()?;
+    secured.sock.stream.shutdown(Shutdown::Write)
 }
 
-/// What is left of the time since a request began.
-fn left(most: Duration, begun: Instant) -> io::Result<Duration> {
-    let passed = SystemClock.instant().saturating_duration_since(begun);
-    let left = most.checked_sub(passed).filter(|left| !left.is_zero());
-    left.ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, "the monitor is too slow"))
+impl Timed {
+    fn left(&self) -> io::Result<Duration> {
+        let passed = SystemClock.instant().saturating_duration_since(self.begun);
+        let left = self.most.checked_sub(passed).filter(|left| !left.is_zero());
+        left.ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, "the monitor is too slow"))
+    }
 }
 
-fn read_head(stream: &mut TcpStream, begun: Instant) -> io::Result<Result<Request, Reply>> {
+impl Read for Timed {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+fn read_head(stream: &mut impl Read) -> io::Result<Result<Request, Reply>> {
     let mut head = Vec::new();
     let mut part = [0; 1024];
     loop {
-        let left = left(HEAD_TIME_MAX, begun)?;
-        stream.set_read_timeout(Some(left))?;
         let length = stream.read(&mut part)?;
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -159,16 +193,6 @@ fn read_head(stream: &mut TcpStream, begun: Instant) -> io::Result<Result<Reques
             Err(error) => return Ok(Err(Reply::text("400 Bad Request", &format!("{error}\n")))),
         }
     }
-}
-
-fn write_within(stream: &mut TcpStream, mut bytes: &[u8], begun: Instant) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let left = left(TIME_MAX, begun)?;
-        stream.set_write_timeout(Some(left))?;
-        let written = stream.write(bytes)?;
-        bytes = &bytes[written..];
-    }
-    Ok(())
 }
 
 /// The request, once all of its head is there.
@@ -197,12 +221,26 @@ fn format_of(accept: &str) -> Format {
 }
 
 impl Served {
-    fn answer(&self, request: &Request) -> Reply {
-        if self.token.as_ref().is_some_and(|token| !token.is_in(&request.authorization)) {
-            return Reply::text(
-                "401 Unauthorized",
-                "this address needs a token: Authorization: Bearer TOKEN\n",
-            );
+    /// Why a monitor is not answered.
+    fn refusal(&self, request: &Request, has_certificate: bool) -> Option<&'static str> {
+        let knows_token =
+            self.token.as_ref().is_some_and(|token| token.is_in(&request.authorization));
+        match (&self.tls, &self.token) {
+            _ if has_certificate || knows_token => None,
+            (None, None) => None,
+            (None, Some(_)) => Some("this address needs a token: Authorization: Bearer TOKEN\n"),
+            (Some(_), None) => {
+                Some("this address needs a certificate (made by forebay cluster monitor)\n")
+            }
+            (Some(_), Some(_)) => Some(
+                "this address needs a token (Authorization: Bearer TOKEN) or a certificate (made by forebay cluster monitor)\n",
+            ),
+        }
+    }
+
+    fn answer(&self, request: &Request, has_certificate: bool) -> Reply {
+        if let Some(reason) = self.refusal(request, has_certificate) {
+            return Reply::text("401 Unauthorized", reason);
         }
         if request.method != "GET" {
             return Reply::text("405 Method Not Allowed", "only GET is served\n");
@@ -228,6 +266,19 @@ impl Served {
 }
 
 impl Reply {
+    fn bytes(&self) -> Vec<u8> {
+        let known =
+            if self.status.starts_with("401") { "WWW-Authenticate: Bearer\r\n" } else { "" };
+        let head = format!(
+            "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\n{known}\
+             Connection: close\r\n\r\n",
+            self.status,
+            self.kind,
+            self.body.len()
+        );
+        [head.as_bytes(), self.body.as_bytes()].concat()
+    }
+
     fn text(status: &'static str, body: &str) -> Reply {
         Reply { status, kind: "text/plain; charset=utf-8", body: body.to_owned() }
     }
@@ -248,7 +299,8 @@ mod tests {
         });
         let gone: Render = Box::new(|| None);
         let pages = vec![("/metrics", render), ("/metrics/gone", gone)];
-        Server::start(Listen { address: "127.0.0.1:0".parse().unwrap(), token }, pages).unwrap()
+        Server::start(Listen { address: "127.0.0.1:0".parse().unwrap(), token, tls: None }, pages)
+            .unwrap()
     }
 
     fn ask(server: &Server, request: &str) -> String {

@@ -26,7 +26,7 @@ pub const BASE: &str = "/var/lib/forebay/cluster";
 pub const PORT: u16 = 7440;
 
 const NODE: &str = "node.json";
-const CERTIFICATE: &str = "node.pem";
+pub(crate) const CERTIFICATE: &str = "node.pem";
 const KEY: &str = "node.key";
 const AUTHORITY: &str = "authority.pem";
 const AUTHORITY_KEY: &str = "authority.key";

@@ -4,6 +4,7 @@
 //! - [`session`]: calls between nodes over TLS, carried out once.
 //! - [`tunnel`]: streams of bytes between nodes, for programs that speak over sockets.
 //! - [`home`]: the folder of a node.
+//! - [`monitors`]: TLS with which a node serves metrics.
 //! - [`members`]: membership and ownership with etcd; [`Member`] is a node at work.
 //!
 //! Only this crate knows TLS and the frames between nodes.
@@ -11,9 +12,11 @@
 pub mod authority;
 pub mod error;
 pub mod etcd_member;
+pub mod etcd_page;
 pub mod home;
 pub mod members;
 pub mod metrics;
+pub mod monitors;
 pub mod session;
 pub mod settings;
 pub mod setup;

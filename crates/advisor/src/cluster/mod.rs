@@ -3,12 +3,14 @@
 //! [`Cluster`] is what was asked and measured; the checks are pure. What one node cannot see of another is not guessed: the checks
 //! of hosts ([`crate::checks`]) run on each host.
 
+mod disk;
 mod etcd;
 mod nodes;
 
 #[cfg(test)]
 mod tests;
 
+pub use self::disk::{EtcdDisk, Times};
 use crate::checks::{Check, Examined, examine_with};
 
 /// A cluster as the checks see it.
@@ -96,6 +98,8 @@ pub struct EtcdMember {
     pub is_learner: bool,
     /// What it says of itself, or why it does not.
     pub status: Result<EtcdStatus, String>,
+    /// How long its disk takes, or why that is not known.
+    pub disk: Result<EtcdDisk, String>,
 }
 
 /// What a member of etcd says of itself.

@@ -13,7 +13,13 @@ fn member(name: &str) -> EtcdMember {
             used_bytes: 10 << 20,
             ..EtcdStatus::default()
         }),
+        disk: Ok(disk(2.0, 8.0)),
     }
+}
+
+fn disk(sync_ms: f64, commit_ms: f64) -> EtcdDisk {
+    let times = |p99_ms| Times { count: 1000, p99_ms };
+    EtcdDisk { syncs: times(sync_ms), commits: times(commit_ms) }
 }
 
 fn node(name: &str) -> Node {
@@ -176,6 +182,12 @@ fn etcd_is_judged_by_members_space_alarms_and_the_time_of_writes() {
     };
     finds(Warning, "etcd/write-time", "40.0 ms in the median", writes(40.0, 60.0));
     finds(Problem, "etcd/write-time", "1500.0 ms at most", writes(5.0, 1500.0));
+    let disk = |sync_ms: f64, commit_ms: f64| {
+        move |it: &mut Cluster| it.etcd.members[1].disk = Ok(disk(sync_ms, commit_ms))
+    };
+    finds(Warning, "etcd/disk-time", "e2, 99 of 100 since", disk(12.0, 8.0));
+    finds(Warning, "etcd/disk-time", "within 30.0 ms", disk(2.0, 30.0));
+    finds(Problem, "etcd/disk-time", "within 150.0 ms", disk(150.0, 30.0));
 }
 
 #[test]
@@ -184,7 +196,7 @@ fn an_etcd_that_cannot_be_asked_is_not_guessed_at() {
     cluster.etcd = Etcd { fault: Some("no answer".to_owned()), ..Etcd::default() };
     let examined = examine(&cluster);
     assert!(examined.findings.is_empty(), "{:?}", examined.findings);
-    assert_eq!(examined.unknown.iter().filter(|line| line.text == "no answer").count(), 6);
+    assert_eq!(examined.unknown.iter().filter(|line| line.text == "no answer").count(), 7);
     // Every verdict of a check about nothing is none.
     let nothing = Cluster::default();
     let looks = all().into_iter().flat_map(|check| (check.look)(&nothing));

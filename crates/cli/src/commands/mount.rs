@@ -31,6 +31,7 @@ const READY_FD: &str = "FOREBAY_READY_FD";
   forebay mount grid1 /mnt/forebay                          a cluster's file system, on each node
   forebay mount /srv/forebay /mnt/forebay --foreground      log to the terminal, Ctrl-C unmounts
   forebay mount /srv/forebay /mnt/forebay --metrics 9464    metrics for Prometheus at port 9464
+  forebay mount grid1 /mnt/forebay --metrics 10.0.0.1:9464 --metrics-tls
   forebay mount /srv/forebay /mnt/forebay --served          for comparison: without the direct path
   forebay mount /srv/forebay /mnt/forebay --transport dev   for comparison: without io_uring")]
 pub struct Mount {

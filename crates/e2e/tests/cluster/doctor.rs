@@ -39,6 +39,12 @@ fn the_doctor_asks_all_nodes_and_etcd_and_names_what_is_not_as_it_should_be() {
         [texts(&answer, "fine", "etcd/write-time"), texts(&answer, "findings", "etcd/write-time")]
             .concat();
     assert!(writes.len() == 1 && writes[0].starts_with("20 writes from n0: "), "{writes:?}");
+    let disks = ["fine", "findings", "unknown"].map(|kind| texts(&answer, kind, "etcd/disk-time"));
+    let disks = disks.concat();
+    assert!(
+        disks.len() == 1 && disks[0].contains("sync"),
+        "etcd says how its disk does: {disks:?}"
+    );
     let members = texts(&answer, "findings", "etcd/members");
     assert!(members.len() == 1 && members[0].starts_with("one member"), "{members:?}");
     // Measuring leaves nothing behind, and the command changes nothing.

@@ -91,6 +91,16 @@ impl Machines {
         self.processes(node, "etcd").first().copied()
     }
 
+    /// What etcd answers a client with this certificate.
+    fn ask_etcd(&self, certificate: &Path, key: &Path) -> Ended {
+        let mut curl = need::program("curl");
+        let authority = self.base(0).join("g/authority.pem");
+        curl.args(["--silent", "--show-error", "--max-time", "30", "--cacert", path(&authority)]);
+        curl.args(["--cert", path(certificate), "--key", path(key)]);
+        curl.arg(format!("https://{}:2379/version", self.hosts.address(0)));
+        run(&mut self.hosts.command(0, &curl), LIMIT)
+    }
+
     fn endpoints(&self, node: usize) -> usize {
         let text = fs::read_to_string(self.base(node).join("g/node.json")).expect("reads");
         let file: Value = serde_json::from_str(&text).expect("is JSON");
@@ -154,6 +164,23 @@ fn a_cluster_runs_its_own_etcd_and_survives_the_loss_of_a_node_once_there_are_th
         machines.mount(node);
     }
     machines.wait_until_up(2, &[0, 1, 2]);
+    // The authority is etcd's too: the certificate of a monitor must not open it.
+    machines.forebay(0, &["cluster", "monitor", "prom", path(machines.folder.path())]).succeeds();
+    let home = machines.base(0).join("g");
+    let own = machines.ask_etcd(&home.join("etcd.pem"), &home.join("etcd.key"));
+    assert!(own.output().contains("etcdserver"));
+    let shown = |name: &str| machines.folder.path().join(name);
+    assert!(!machines.ask_etcd(&shown("prom.pem"), &shown("prom.key")).status.success());
+    // The doctor on a node that knows all members reads the metrics of each, with the certificates of the node.
+    let found = machines.forebay(2, &["doctor", "--cluster", "--json"]).stdout;
+    let found: Value = serde_json::from_str(&found).expect("is JSON");
+    let kinds = ["fine", "findings", "unknown"].map(|kind| found[kind].as_array().expect("a list"));
+    let of_disks = kinds.into_iter().flatten().filter(|line| line["code"] == "etcd/disk-time");
+    let of_disks: Vec<String> = of_disks.map(Value::to_string).collect();
+    assert!(
+        of_disks.len() == 3 && of_disks.iter().all(|line| line.contains("sync")),
+        "{of_disks:?}"
+    );
     fs::write(machines.mountpoint(0).join("data/f"), b"kept").expect("writes");
 
     // A whole node stops, its member with it: the others go on, and it comes back.

@@ -8,6 +8,7 @@ mod etcd;
 mod faults;
 mod handover;
 mod membership;
+mod monitor;
 mod names;
 mod native;
 mod near;

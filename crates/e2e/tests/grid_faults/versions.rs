@@ -56,23 +56,34 @@ impl Drop for Agent {
     }
 }
 
-/// Starts an agent whose controller is the test.
-fn agent_of(root: &Path) -> (Agent, UnixListener) {
+/// Where the controller of an agent listens, which is the test.
+fn listen(root: &Path) -> UnixListener {
     std::fs::create_dir_all(root.join("grid")).expect("makes ROOT");
-    let listener = UnixListener::bind(root.join("grid/controller.sock")).expect("listens");
+    UnixListener::bind(root.join("grid/controller.sock")).expect("listens")
+}
+
+fn start_agent(root: &Path) -> Agent {
     let mut command = Command::new(forebay());
     command.arg("agent").arg(root).args(["--name", "h1", "--slots", "2", "--cgroup", "none"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    (Agent(command.spawn().expect("starts an agent")), listener)
+    Agent(command.spawn().expect("starts an agent"))
+}
+
+/// The next connection of an agent, over which it has joined.
+fn joined(listener: &UnixListener) -> Lines {
+    let mut lines = Lines::over(listener.accept().expect("the agent connects").0);
+    assert_eq!(lines.read()["ask"], "join");
+    lines
 }
 
 #[test]
 fn an_agent_that_does_not_know_an_option_reports_the_job_as_not_started_and_stays() {
     let folder = scratch_folder();
-    let (_agent, listener) = agent_of(&folder.path().join("g"));
+    let root = folder.path().join("g");
+    let listener = listen(&root);
+    let _agent = start_agent(&root);
     // What a controller of a later version says.
-    let mut lines = Lines::over(listener.accept().expect("the agent connects").0);
-    assert_eq!(lines.read()["ask"], "join");
+    let mut lines = joined(&listener);
     let grant = json!({"order": "grant", "lease": "60 s"});
     lines.send(&grant);
     lines.send(&json!({"order": "dance", "tempo": 3}));
@@ -95,19 +106,16 @@ fn an_agent_that_does_not_know_an_option_reports_the_job_as_not_started_and_stay
 fn a_warning_that_is_sent_again_reaches_a_job_that_did_not_get_it_and_no_other() {
     const SCRIPT: &str = "trap 'echo warned >>$0' USR1; trap 'echo last >>$0' USR2; echo ready >>$0; while :; do sleep 0.02; done";
     let folder = scratch_folder();
-    let (_agent, listener) = agent_of(&folder.path().join("g"));
+    let root = folder.path().join("g");
+    let listener = listen(&root);
+    let agent = start_agent(&root);
     let user = Command::new("id").arg("-un").output().expect("asks for the user");
     let user = String::from_utf8(user.stdout).expect("a name").trim().to_owned();
-    let connect = || {
-        let mut lines = Lines::over(listener.accept().expect("the agent connects").0);
-        assert_eq!(lines.read()["ask"], "join");
-        lines
-    };
     let grant = json!({"order": "grant", "lease": "10 min"});
     let order = |order: &str, job: u64| json!({"order": order, "task": {"job": job, "index": 0}, "attempt": 1});
     let file = |job: u64| folder.path().join(format!("said-{job}"));
     let said = |job: u64| std::fs::read_to_string(file(job)).unwrap_or_default();
-    let mut lines = connect();
+    let mut lines = joined(&listener);
     lines.send(&grant);
     for job in [7, 8] {
         let mut launch = order("launch", job);
@@ -128,7 +136,7 @@ fn a_warning_that_is_sent_again_reaches_a_job_that_did_not_get_it_and_no_other()
     wait_until("the first job is warned", LIMIT, || said(7) == "ready\nwarned\n");
     // The warning of the other one was lost with the connection. The controller does not know which one was.
     drop(lines);
-    let mut lines = connect();
+    let mut lines = joined(&listener);
     for job in [7, 8] {
         lines.send(&order("warn", job));
     }
@@ -145,6 +153,23 @@ fn a_warning_that_is_sent_again_reaches_a_job_that_did_not_get_it_and_no_other()
     // Of another end it is warned as ever.
     lines.send(&order("warn", 7));
     wait_until("the job is warned again", LIMIT, || said(7).ends_with("last\nwarned\n"));
+    // The agent is killed and the controller replaced, which sends all warnings again: the next agent knows of them.
+    drop(agent);
+    drop(lines);
+    let _agent = start_agent(&root);
+    let mut lines = joined(&listener);
+    for job in [7, 8] {
+        lines.send(&order("warn", job));
+    }
+    lines.send(&grant);
+    for (job, before) in [(7, "ready\nwarned\nlast\nwarned\n"), (8, "ready\nwarned\nlast\n")] {
+        let mut signal = order("signal", job);
+        signal["signal"] = json!("usr2");
+        lines.send(&signal);
+        let expected = format!("{before}last\n");
+        wait_until("the job has had a signal", LIMIT, || said(job).len() >= expected.len());
+        assert_eq!(said(job), expected);
+    }
     for job in [7, 8] {
         let mut kill = order("kill", job);
         kill["why"] = json!("asked");

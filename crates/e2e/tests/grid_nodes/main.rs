@@ -6,6 +6,7 @@ mod frozen;
 mod inputs;
 mod jobs;
 mod leaders;
+mod monitor;
 mod services;
 mod slurm;
 mod storm;

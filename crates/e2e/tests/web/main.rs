@@ -6,6 +6,7 @@ mod browser;
 mod buttons;
 mod client;
 mod failing_disk;
+mod faults;
 mod fixture;
 mod history;
 mod pages;

@@ -224,6 +224,9 @@ impl Agent {
                 continue;
             }
             self.runs.insert((task, attempt), Status::Running);
+            if said.is_warned {
+                self.warned.insert((task, attempt));
+            }
             if let Some(order) = run.order()? {
                 self.space.add((task, attempt), order.work, order.util);
             }
@@ -466,6 +469,11 @@ impl Agent {
         }
         match run.is_held().and_then(|held| Ok((held, run.said()?.shim_file()))) {
             Ok((true, Some(shim))) => {
+                if signal == crate::shim::WARN
+                    && let Err(error) = run.say_warned()
+                {
+                    tracing::warn!(%task, "a warning is not recorded: {error:#}");
+                }
                 let _ = rustix::process::pidfd_send_signal(&shim, signal);
                 true
             }

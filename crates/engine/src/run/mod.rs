@@ -3,7 +3,8 @@
 //! The file of an attempt is written line by line, and what is no whole line was not said. The agent makes
 //! it with the order: the launch and its places. Its shim says `pid` (its own), `started` (of the job),
 //! `session` (of a job that has one of its own) and `end` (how the job ended); of processes also when they were
-//! started, in ticks since the boot. Whoever ends a run because its lease is over says `fenced` before (`fence.rs`).
+//! started, in ticks since the boot. Whoever ends a run because its lease is over says `fenced` before (`fence.rs`), and the
+//! agent says `warned` before it has the job warned that its end is near.
 //! Of `fenced` and `end` the first counts. The file is locked for as
 //! long as the shim lives. It is made before the shim and removed when the controller has taken note of the
 //! end, so an attempt is started once at most. The lock needs no process ids to be told from each other
@@ -126,6 +127,8 @@ pub struct Said {
     pub end: Option<End>,
     /// Whether it was ended from outside, so that something of it may still be there.
     pub is_fenced: bool,
+    /// Whether it was warned that its end is near.
+    pub is_warned: bool,
 }
 
 impl Said {
@@ -142,6 +145,7 @@ impl Said {
                 ("pid", words) => said.shim = process(words),
                 ("session", words) => said.session = process(words),
                 ("started", _) => said.started = true,
+                ("warned", _) => said.is_warned = true,
                 // The first of them counts.
                 ("end", end) if said.end.is_none() => said.end = serde_json::from_str(end).ok(),
                 ("fenced", _) if said.end.is_none() => {
@@ -299,11 +303,23 @@ impl Run {
     /// # Errors
     /// If that cannot be written. A file that is gone needs it no more.
     pub fn say_fenced(&self) -> Result<()> {
+        self.say_from_outside("fenced")
+    }
+
+    /// Says that it is being warned, so that a later agent knows it.
+    ///
+    /// # Errors
+    /// If that cannot be written.
+    pub fn say_warned(&self) -> Result<()> {
+        self.say_from_outside("warned")
+    }
+
+    fn say_from_outside(&self, line: &str) -> Result<()> {
         match std::fs::OpenOptions::new().append(true).open(&self.0) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             opened => {
                 let file = opened.with_context(|| self.0.display().to_string())?;
-                Log::of(file.as_fd()).say("fenced")
+                Log::of(file.as_fd()).say(line)
             }
         }
     }

@@ -210,9 +210,9 @@ impl FlowSpec {
             Condition::Any(parts) => return Ok(Condition::Any(all(parts)?)),
             Condition::Is(test, job) => (*test, job),
             Condition::Each(..) => {
-                return Err(
-                    "[*] is not allowed in flows: name the elements, or all of them".to_owned()
-                );
+                return Err("[*] is not allowed in flows, whose steps are skipped and run again as a whole: name elements, as \
+                            in load[3], or the whole step; or submit both arrays as jobs, with submit -w 'done(12[*])'"
+                    .to_owned());
             }
             Condition::Singleton => {
                 return Err("singleton() is not allowed in flows: name the step that it waits for"

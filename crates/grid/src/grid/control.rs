@@ -168,6 +168,9 @@ impl Grid {
             )));
         }
         if !self.index.flow_of.contains_key(&target.job) {
+            if job.tally.is_finished() {
+                self.check_cycle_of(target.job, job)?;
+            }
             self.check_condition(&job.spec, Some(condition))?;
         }
         Ok(())

@@ -321,8 +321,9 @@ impl Grid {
             if places.is_empty() {
                 continue;
             }
-            // If some of it runs or ran, it failed like any other.
-            let whole = places.count() == job.tally.all();
+            // If some of it runs or ran, it failed like any other. Of one that was skipped, its user may have requeued some elements.
+            let never_ran = job.tasks.iter().filter(|task| skipped && is_cancelled(task)).count();
+            let whole = places.count() + never_ran as u32 == job.tally.all();
             self.record_flow(FlowChange::Skipped { flow, step: number, skipped: whole }, out);
             self.change_waiting(id, places, Step::Cancelled, out);
         }
@@ -331,9 +332,7 @@ impl Grid {
     /// A skipped step waits again. What of it has run since it was skipped does not run again.
     fn unskip(&mut self, flow: FlowId, step: u32, id: JobId, out: &mut Outcome) {
         self.record_flow(FlowChange::Skipped { flow, step, skipped: false }, out);
-        let cancelled =
-            |task: &Task| matches!(task, Task::Finished(finish) if finish.last.is_none());
-        let tasks = self.ledger.jobs[&id].tasks().filter(|(_, task)| cancelled(task));
+        let tasks = self.ledger.jobs[&id].tasks().filter(|(_, task)| is_cancelled(task));
         let tasks: Vec<TaskId> = tasks.map(|(index, _)| TaskId { job: id, index }).collect();
         for task in tasks {
             self.step(task, Step::Requeued, out);
@@ -426,6 +425,11 @@ impl Grid {
         self.record_flow(FlowChange::Forgotten(flow), out);
         out.effects.extend(jobs.into_iter().map(|job| Effect::Forgotten { job }));
     }
+}
+
+/// Whether a task ended without having run.
+fn is_cancelled(task: &Task) -> bool {
+    matches!(task, Task::Finished(finish) if finish.last.is_none())
 }
 
 fn step_state(job: &Job, skipped: bool) -> StepState {

@@ -4,6 +4,7 @@ mod advance;
 mod area;
 mod contact;
 mod control;
+mod cycle;
 mod dispatch;
 mod explain;
 mod feature;

@@ -7,6 +7,7 @@ use crate::environment::Environment;
 use crate::event::{Effect, Outcome, Refusal};
 use crate::footprint;
 use crate::grid::Grid;
+use crate::grid::cycle::Waiter;
 use crate::grid::possible::check_singleton;
 use crate::grid::submit::Search;
 use crate::journal::{Change, Modified};
@@ -105,10 +106,15 @@ impl Grid {
         changes: &Changes,
         spec: &JobSpec,
     ) -> Result<Option<Condition<Target>>, Refusal> {
+        let waiter = |condition| Waiter { id, user: job.user, name: &spec.name, condition };
         let depends = match &changes.depends {
             None => {
                 if let Some(condition) = &job.condition {
                     check_singleton(spec, condition)?;
+                    // Another name may be one for whose jobs others wait, or that this one has to wait for.
+                    if spec.name != job.spec.name {
+                        self.check_cycle(waiter(condition))?;
+                    }
                 }
                 return Ok(job.condition.clone());
             }
@@ -117,29 +123,9 @@ impl Grid {
         };
         let mut search = Search::new(by, self.ledger.users.find(owner));
         let condition = self.look_up(&depends.0, &mut search)?;
-        if condition.jobs().contains(&id) || self.waits_for(&condition, id) {
-            let fault = format!("job {id} would wait for itself");
-            return Err(Refusal::Invalid(fault));
-        }
+        self.check_cycle(waiter(&condition))?;
         self.check_condition(spec, Some(&condition))?;
         Ok(Some(condition))
-    }
-
-    /// Whether what a condition names waits, however far, for a job.
-    fn waits_for(&self, condition: &Condition<Target>, job: JobId) -> bool {
-        let mut seen = std::collections::BTreeSet::new();
-        let mut next: Vec<JobId> = condition.jobs().into_iter().collect();
-        while let Some(id) = next.pop() {
-            if id == job {
-                return true;
-            }
-            if !seen.insert(id) {
-                continue;
-            }
-            let other = self.ledger.jobs.get(&id).and_then(|job| job.condition.as_ref());
-            next.extend(other.into_iter().flat_map(|condition| condition.jobs()));
-        }
-        false
     }
 
     /// The priority by which a job goes before or behind all others of its user that wait in its queue.

@@ -189,7 +189,8 @@ impl Grid {
             return refused(format!("[*] in a dependency: at most {PAIRS_MAX} conditions"));
         }
         if condition.pairs_of_all() < pairs.len() {
-            let fault = "[*] in a dependency can be combined by && only, not by ||";
+            let fault = "[*] in a dependency can be combined by && only, not by ||: each element waits for its own partner, and the \
+                         rest of the condition is that of the whole job. Join with &&, or name single elements, as in done(12[3])";
             return refused(fault.to_owned());
         }
         if pairs.iter().any(|(test, _)| matches!(test, Test::StartedFor(_))) {

@@ -88,8 +88,8 @@ impl Grid {
         unsure.retain(|_, warned| warned.after(IN_FLIGHT_MS) > now);
     }
 
-    /// Sends warnings again that were lost if the former connection of a host had been broken by then. Before the first grant of the new
-    /// one: an agent knows them by that, and passes none on twice.
+    /// Sends warnings again that were lost if the former connection of a host had been broken by then, or the former controller killed.
+    /// Before the first grant of the new connection: an agent knows them by that, and passes none on twice.
     pub(super) fn warn_again(&mut self, host: HostId, runs: &[RunReport], out: &mut Outcome) {
         let unsure = std::mem::take(&mut self.index.hosts[host.0 as usize].unsure_warnings);
         for report in runs {

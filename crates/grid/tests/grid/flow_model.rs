@@ -46,6 +46,8 @@ enum Op {
     KillJob(u8),
     /// One job that has ended starts again, for its user's wish.
     Requeue(u8),
+    /// One of its elements does.
+    RequeueElement(u8, u8),
     Rerun,
     Restart,
     Pass(u16),
@@ -67,6 +69,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::KillFlow),
         1 => any::<u8>().prop_map(Op::KillJob),
         2 => any::<u8>().prop_map(Op::Requeue),
+        2 => (any::<u8>(), any::<u8>()).prop_map(|(job, element)| Op::RequeueElement(job, element)),
         4 => Just(Op::Rerun),
         3 => Just(Op::Restart),
         2 => (1..20_u16).prop_map(Op::Pass),
@@ -274,7 +277,10 @@ impl World {
                 let effects = self.rig.command("u", job, Verb::Kill);
                 self.follow(&effects);
             }
-            Op::Requeue(job) => self.requeue(usize::from(*job) % self.jobs.len()),
+            Op::Requeue(job) => self.requeue(usize::from(*job) % self.jobs.len(), None),
+            Op::RequeueElement(job, element) => {
+                self.requeue(usize::from(*job) % self.jobs.len(), Some(usize::from(*element)));
+            }
             Op::Rerun => self.rerun(),
             Op::Restart => self.restart(),
             Op::Pass(seconds) => {
@@ -296,13 +302,17 @@ impl World {
         self.follow(&effects);
     }
 
-    fn requeue(&mut self, place: usize) {
+    fn requeue(&mut self, place: usize, element: Option<usize>) {
         let job = self.jobs[place];
         let known = self.rig.grid.ledger().job(job).unwrap();
         if !known.tally().is_finished() {
             return;
         }
-        let tasks: Vec<TaskId> = known.tasks().map(|(index, _)| TaskId { job, index }).collect();
+        let mut tasks: Vec<TaskId> =
+            known.tasks().map(|(index, _)| TaskId { job, index }).collect();
+        if let Some(element) = element {
+            tasks = vec![tasks[element % tasks.len()]];
+        }
         for task in &tasks {
             self.started.remove(task);
             self.ended.remove(task);
@@ -321,7 +331,10 @@ impl World {
             }
         }
         self.killed &= self.state() == FlowState::Running;
-        let effects = self.rig.command("u", job, Verb::Requeue);
+        let effects = match (element, &tasks[..]) {
+            (Some(_), [task]) => self.rig.command("u", *task, Verb::Requeue),
+            _ => self.rig.command("u", job, Verb::Requeue),
+        };
         self.follow(&effects);
     }
 

@@ -108,6 +108,8 @@ fn a_bad_file_is_refused_with_the_line_and_the_name() {
         (format!("{head}{a}{b}after = \"12\"\n"), Some(9), "not a job number"),
         (format!("{head}{a}{b}after = \"a[3]\"\n"), Some(9), "no element 3"),
         (format!("{head}{a}{b}after = \"post_err(a)\"\n"), Some(9), "post_err"),
+        (format!("{head}{a}{b}after = \"done(a[*])\"\n"), Some(9), "run again as a whole"),
+        (format!("{head}{a}{b}after = \"singleton()\"\n"), Some(9), "name the step"),
         (format!("{head}{a}after = \"a\"\n"), Some(6), "a after a"),
         (format!("{head}{a}after = \"b\"\n{b}after = \"a\"\n"), Some(6), "a after b after a"),
         (format!("{head}{a}array = \"1-x\"\n"), Some(6), "array"),
@@ -373,6 +375,33 @@ fn only_elements_of_a_skipped_step_that_were_requeued_start_in_a_killed_flow() {
     // Nor does the second element start once the run continues: nobody requeued it.
     assert_eq!(requeue(&mut rig, JobId(1)), [TaskId::only(JobId(1))]);
     assert!(matches!(rig.grid.ledger().task(second), Some(Task::Finished(_))));
+}
+
+#[test]
+fn a_skipped_array_of_which_one_element_is_requeued_in_vain_is_skipped_as_before() {
+    use StepState::{Done, Running, Skipped};
+    let mut rig = Rig::new(QUEUE, &[("h1", 4)]);
+    let mut spec = flow(&[("a", ""), ("b", "exit(a)")], "");
+    spec.steps[1].array = Some("[1-2]".parse().unwrap());
+    run(&mut rig, spec);
+    exit(&mut rig, 1, 0);
+    assert_eq!((states(&rig, 1), state(&rig, 1)), (vec![Done, Skipped], FlowState::Done));
+    let [first, second] = [1, 2].map(|index| TaskId { job: JobId(2), index });
+    assert!(requeue(&mut rig, first).is_empty());
+    assert_eq!((states(&rig, 1), state(&rig, 1)), (vec![Done, Skipped], FlowState::Done));
+    // So all of it starts once its condition holds, and it is a step like others then.
+    requeue(&mut rig, JobId(1));
+    assert_eq!(launched(&exit(&mut rig, 1, 1)).len(), 2);
+    assert_eq!(states(&rig, 1)[1], Running);
+    rig.exit(first, 0);
+    rig.exit(second, 0);
+    assert_eq!(states(&rig, 1)[1], Done);
+    // Of one that has run nothing is skipped when an element is requeued in vain.
+    requeue(&mut rig, JobId(1));
+    exit(&mut rig, 1, 0);
+    assert!(requeue(&mut rig, first).is_empty());
+    assert_eq!(states(&rig, 1)[1], StepState::Killed);
+    restart(&mut rig);
 }
 
 #[test]

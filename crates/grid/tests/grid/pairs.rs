@@ -117,7 +117,11 @@ fn what_cannot_be_paired_is_refused() {
         (format!("done({first}[*])"), spec(), "this job is not an array"),
         (format!("done({single}[*])"), array("[1-3]"), "is not an array"),
         (format!("done({first}[*])"), array("[1-4]"), "has no element 4"),
-        (format!("done({first}[*]) || ended({single})"), array("[1-3]"), "&& only"),
+        (
+            format!("done({first}[*]) || ended({single})"),
+            array("[1-3]"),
+            "waits for its own partner",
+        ),
     ] {
         let said = refusal(&rig.submit_as("u", on(&text, job)));
         assert!(said.contains(why), "{text}: {said}");

@@ -129,3 +129,100 @@ fn the_condition_joins_with_others_and_needs_a_name() {
         assert!(bad.parse::<forebay_grid::parse::dependency::Dependency>().is_err(), "{bad}");
     }
 }
+
+fn depends(text: &str) -> Changes {
+    Changes { depends: Some(Set::To(text.parse().unwrap())), ..Changes::default() }
+}
+
+fn name(name: &str) -> Changes {
+    Changes { name: Some(name.to_owned()), ..Changes::default() }
+}
+
+fn held(spec: JobSpec) -> JobSpec {
+    JobSpec { held: true, ..spec }
+}
+
+#[test]
+fn jobs_that_would_wait_for_each_other_through_singleton_are_refused_with_the_cycle() {
+    let mut rig = Rig::new("", &[("a", 10)]);
+    let first = rig.submit(held(named("load")));
+    let later = rig.submit(singleton("load"));
+    let between = rig.submit(JobSpec {
+        depends: Some(format!("ended({later})").parse().unwrap()),
+        ..named("other")
+    });
+    // Directly, and through another one.
+    let said = refusal(&rig.changed(first, depends(&format!("done({later})"))));
+    assert_eq!(
+        said,
+        format!(
+            "job {first} would wait for itself: it waits for job {later}, that for job {first} with the same name \
+             (singleton())"
+        )
+    );
+    let said = refusal(&rig.changed(first, depends(&format!("done({between})"))));
+    assert!(said.contains(&format!("it waits for job {between}, that for job {later},")), "{said}");
+    // The condition may also come to the later one.
+    let early = rig.submit(held(named("late")));
+    let late = rig.submit(held(named("late")));
+    rig.changed(early, depends(&format!("done({late})")));
+    let said = refusal(&rig.changed(late, depends("singleton()")));
+    assert!(said.contains(&format!("job {late} would wait for itself: it waits for job {early}")));
+    // Others wait as they did.
+    rig.command("u", first, Verb::Release);
+    rig.exit(TaskId::only(first), 0);
+    assert!(rig.host_of(later).is_some());
+}
+
+#[test]
+fn a_name_by_which_jobs_would_wait_for_each_other_is_refused() {
+    let mut rig = Rig::new("", &[("a", 10)]);
+    let first = rig.submit(held(named("x")));
+    let later = rig.submit(singleton("load"));
+    assert!(rig.host_of(later).is_some());
+    let last = rig.submit(singleton("load"));
+    rig.changed(first, depends(&format!("done({last})")));
+    let said = refusal(&rig.changed(first, name("load")));
+    assert!(said.contains("would wait for itself"), "{said}");
+    rig.changed(first, name("y"));
+    // A job with the condition that gets the name of an earlier one that waits for it.
+    let said = refusal(&rig.changed(last, name("y")));
+    assert!(said.contains(&format!("job {first} with the same name")), "{said}");
+    // Away from the name there is nothing to refuse, and one that has ended is in nobody's way.
+    rig.changed(first, Changes { depends: Some(Set::Nothing), ..Changes::default() });
+    rig.changed(first, name("load"));
+    rig.command("u", first, Verb::Kill);
+    rig.exit(TaskId::only(later), 0);
+    assert!(rig.host_of(last).is_some());
+}
+
+#[test]
+fn a_requeue_by_which_jobs_would_wait_for_each_other_is_refused() {
+    let mut rig = Rig::new("", &[("a", 10)]);
+    let first = rig.submit(held(named("load")));
+    let later = rig.submit(held(named("load")));
+    rig.changed(first, depends(&format!("ended({later})")));
+    rig.command("u", first, Verb::Kill);
+    // One that has ended waits for nothing, and nobody for it.
+    rig.changed(later, depends("singleton()"));
+    let said = refusal(&rig.command("u", first, Verb::Requeue));
+    assert!(said.contains(&format!("job {first} would wait for itself")), "{said}");
+    rig.command("u", later, Verb::Release);
+    rig.exit(TaskId::only(later), 0);
+    rig.command("u", first, Verb::Requeue);
+    assert!(rig.host_of(first).is_some());
+}
+
+#[test]
+fn a_long_chain_of_one_name_is_followed_once() {
+    const JOBS: u64 = 10_000;
+    let mut rig = Rig::new("[general]\nuser_tasks_max = 100000\n", &[("a", 1)]);
+    let mut out = forebay_grid::Outcome::default();
+    for _ in 0..JOBS {
+        let (user, spec) = ("u".parse().unwrap(), Box::new(held(singleton("load"))));
+        let event = Event::Submit { user, spec, key: None };
+        rig.grid.apply(forebay_grid::vocabulary::Moment(rig.now), event, &mut out);
+    }
+    let said = refusal(&rig.changed(JobId(1), depends(&format!("done({JOBS})"))));
+    assert!(said.contains(&format!("it waits for job {JOBS}, that for job 1 with")), "{said}");
+}

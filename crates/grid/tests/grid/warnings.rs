@@ -6,7 +6,7 @@ use forebay_grid::grid::{Explanation, Reason};
 use forebay_grid::modify::{Changes, Set};
 use forebay_grid::parse::period::Period;
 use forebay_grid::spec::{Exit, JobSpec};
-use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId};
+use forebay_grid::vocabulary::{Attempt, HostName, Moment, TaskId};
 use forebay_grid::{Effect, Event};
 
 /// Hosts of these tests say nothing for long.
@@ -41,11 +41,6 @@ impl Rig {
         };
         let mut reasons = placement.reasons.into_iter();
         reasons.find(|reason| matches!(reason, Reason::Warning { .. })).expect("it has a warning")
-    }
-
-    fn changed(&mut self, job: JobId, changes: Changes) -> Vec<Effect> {
-        let by = "u".parse().unwrap();
-        self.send(Event::Modify { by, job, changes: Box::new(changes) })
     }
 
     fn back(&mut self, host: &str, task: TaskId) {
@@ -102,21 +97,52 @@ fn time_in_which_a_job_is_suspended_moves_its_warning() {
 }
 
 #[test]
-fn another_limit_is_warned_of_anew_and_a_controller_that_starts_again_does_not_repeat_a_warning() {
+fn another_limit_is_warned_of_anew_and_a_host_that_is_known_to_have_warned_is_not_told_again() {
     let mut rig = Rig::new(PATIENT, &[("a", 4)]);
     let task = rig.running(warned_at(300, "USR1@1 min"));
     assert_eq!(warned(&rig.pass(240_000)), [task]);
     rig.restart();
     rig.back("a", task);
     assert!(warned(&rig.pass(1)).is_empty(), "it knows that it has warned");
+    rig.pass(2000);
+    rig.load("a", forebay_grid::config::Load::default());
+    rig.back("a", task);
     // A change of something else is no reason to warn again, a longer limit is one.
     rig.changed(task.job, Changes { project: Some("x".to_owned()), ..Changes::default() });
     assert!(warned(&rig.pass(1)).is_empty());
     let longer = Some(Set::To(Period::seconds(600)));
     rig.changed(task.job, Changes { time_limit: longer, ..Changes::default() });
-    assert!(warned(&rig.pass(299_000)).is_empty());
+    assert!(warned(&rig.pass(297_000)).is_empty());
     assert_eq!(warned(&rig.pass(1000)), [task]);
     rig.restart();
+}
+
+#[test]
+fn a_controller_that_takes_over_sends_the_warnings_again_that_the_one_before_may_not_have_sent() {
+    let mut rig = Rig::new(PATIENT, &[("a", 5)]);
+    let tasks = [(); 3].map(|()| rig.running(warned_at(300, "USR1@1 min")));
+    let later = rig.running(warned_at(900, "USR1@1 min"));
+    assert_eq!(warned(&rig.pass(240_000)), tasks);
+    rig.command("u", tasks[2].job, Verb::Kill);
+    // The warnings are recorded, and nobody knows whether the host got them. It says which of its jobs run.
+    rig.restart();
+    let report = |task, status| RunReport { task, attempt: Attempt(1), status };
+    let join = |rig: &mut Rig| {
+        let ended = RunStatus::Exited(Exit::Code(0), None);
+        let runs = [tasks[0], tasks[2], later].map(|task| report(task, RunStatus::Running));
+        let runs = [&runs[..], &[report(tasks[1], ended)]].concat();
+        rig.join("a", 5, Memory::Kept, runs)
+    };
+    let effects = join(&mut rig);
+    assert_eq!(warned(&effects), [tasks[0]], "of those that run and are not being ended");
+    assert!(comes_first(&effects), "{effects:?}");
+    // Also by a controller after that one, and over another connection; not once the host was heard of later.
+    rig.restart();
+    assert_eq!(warned(&join(&mut rig)), [tasks[0]]);
+    assert_eq!(warned(&join(&mut rig)), [tasks[0]]);
+    rig.pass(2000);
+    rig.load("a", forebay_grid::config::Load::default());
+    assert!(warned(&join(&mut rig)).is_empty());
 }
 
 #[test]

@@ -10,6 +10,12 @@ use crate::error::{Error, Result};
 
 const SUFFIX: &str = ".forebay.internal";
 
+/// The DNS name in the certificates of the monitors of a cluster.
+#[must_use]
+pub fn monitor_name(cluster: Uuid) -> String {
+    format!("monitor.{}{SUFFIX}", cluster.simple())
+}
+
 /// Whom a certificate names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject {

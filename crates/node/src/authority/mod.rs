@@ -190,7 +190,7 @@ impl Authority {
         if public_key.len() != PUBLIC_KEY_BYTES || public_key[0] != 4 {
             return Err(Error::Certificate("the node's key is not one of P-256".to_owned()));
         }
-        let params = CertificateParams::new(vec![node.dns_name()]).map_err(refused)?;
+        let params = params(vec![node.dns_name()], CLIENT_AND_SERVER)?;
         self.sign(params, &format!("node-{}", node.node), public_key, hosts, life, now)
     }
 
@@ -201,7 +201,7 @@ impl Authority {
     /// If a host is not one.
     pub fn issue_for_etcd(&self, hosts: &[String], now: Timestamp) -> Result<Papers> {
         let key = new_key()?;
-        let mut params = CertificateParams::new(Vec::new()).map_err(refused)?;
+        let mut params = params(Vec::new(), CLIENT_AND_SERVER)?;
         if !hosts.is_empty() {
             // From there members on one machine reach each other, whose address etcd compares with the certificate.
             params.subject_alt_names.push(alternative("127.0.0.1")?);
@@ -209,6 +209,25 @@ impl Authority {
         let public_key = key.public_key_raw();
         let issued = self.sign(params, "etcd", public_key, hosts, AUTHORITY_LIFE, now)?;
         Ok(Papers { certificate: issued.certificate, key: key.serialize_pem() })
+    }
+
+    /// Makes a certificate with its key for a monitor, with which it reads the metrics of all nodes until the certificate expires, and
+    /// nothing else: it names no node, and it is not one of a client, which is what etcd demands of those that it answers.
+    ///
+    /// # Errors
+    /// If the machine has no randomness.
+    pub fn issue_for_monitor(
+        &self,
+        name: &str,
+        life: Duration,
+        now: Timestamp,
+    ) -> Result<(Issued, String)> {
+        let key = new_key()?;
+        let usage = [ExtendedKeyUsagePurpose::ServerAuth];
+        let params = params(vec![certificate::monitor_name(self.cluster)], &usage)?;
+        let common_name = format!("monitor {name}");
+        let issued = self.sign(params, &common_name, key.public_key_raw(), &[], life, now)?;
+        Ok((issued, key.serialize_pem()))
     }
 
     fn sign(
@@ -227,8 +246,6 @@ impl Authority {
         name.push(DnType::CommonName, common_name);
         params.distinguished_name = name;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.not_before = date(now.seconds - seconds(BACKDATED))?;
         let expires = now.seconds.saturating_add(seconds(life));
         params.not_after = date(expires)?;
@@ -248,6 +265,16 @@ impl Authority {
             expires,
         })
     }
+}
+
+/// What certificates of nodes and of etcd are for.
+const CLIENT_AND_SERVER: &[ExtendedKeyUsagePurpose] =
+    &[ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+
+fn params(names: Vec<String>, usages: &[ExtendedKeyUsagePurpose]) -> Result<CertificateParams> {
+    let mut params = CertificateParams::new(names).map_err(refused)?;
+    params.extended_key_usages = usages.to_vec();
+    Ok(params)
 }
 
 fn alternative(host: &str) -> Result<SanType> {

@@ -259,6 +259,28 @@ fn described(record: &Record) -> Vec<(Level, &'static str, String)> {
     ]
 }
 
+/// How the workload of a study ran: names and values. Only studies in which all of them are the same have figures that can be drawn as one
+/// line over time, on a machine and a storage that may change meanwhile.
+#[must_use]
+pub fn conditions(record: &Record) -> Vec<(String, String)> {
+    let (workload, own) = (&record.workload, |name: &str, value| (name.to_owned(), value));
+    let stages = record.runs.first().map_or(&[][..], |run| &run.stages);
+    let nodes: Vec<String> = stages.iter().map(|stage| stage.nodes.to_string()).collect();
+    let dropped = record.runs.iter().all(|run| run.cache.dropped);
+    let caches = if dropped { "emptied" } else { "not emptied" };
+    let mut all = vec![
+        own("scale", workload.scale.to_string()),
+        own("jobs at once", at_once(record)),
+        own("logical nodes", nodes.join(", ")),
+        own("page cache", caches.to_owned()),
+        own("page size", workload.buffers.page_bytes.to_string()),
+        own("sort memory", workload.buffers.sort_memory.to_string()),
+        own("memory of programs", workload.buffers.memory.to_string()),
+    ];
+    all.extend(workload.parameters.iter().map(|(name, value)| own(name, value.clone())));
+    all
+}
+
 /// The most jobs at once of each stage, on all nodes together.
 fn at_once(record: &Record) -> String {
     let stages = record.runs.first().map_or(&[][..], |run| &run.stages);

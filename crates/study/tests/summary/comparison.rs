@@ -1,7 +1,8 @@
 //! Studies side by side.
 
+use forebay_base::ByteSize;
 use forebay_study::Error;
-use forebay_study::compare::{Compared, Comparison, Outcome, Pairing};
+use forebay_study::compare::{Compared, Comparison, Outcome, Pairing, conditions};
 use forebay_study::record::{Record, State};
 use forebay_study::summary::Level;
 
@@ -188,4 +189,39 @@ fn three_sides_are_each_compared_with_the_first() {
         sheets.iter().map(|sheet| sheet.name).collect::<Vec<_>>(),
         ["comparison", "comparison_classes", "sides"]
     );
+}
+
+#[test]
+fn conditions_name_everything_that_a_line_over_time_must_have_alike() {
+    let before = study(&[1.0], &[]);
+    let mut later = before.clone();
+    later.started = "2026-02-01T00:00:00Z".to_owned();
+    later.version = "0.2.0".to_owned();
+    later.workload.seed = 2;
+    later.machine.memory_bytes *= 2;
+    assert_eq!(conditions(&later), conditions(&before), "what may change over time");
+    let changes: [(&str, fn(&mut Record)); 7] = [
+        ("scale", |record| record.workload.scale = 0.02),
+        ("jobs at once", |record| record.runs[0].stages[0].concurrent += 1),
+        ("page cache", |record| record.runs[0].cache.dropped = false),
+        ("page size", |record| record.workload.buffers.page_bytes = ByteSize::kib(4)),
+        ("sort memory", |record| record.workload.buffers.sort_memory = ByteSize::kib(4)),
+        ("memory of programs", |record| record.workload.buffers.memory = ByteSize::kib(4)),
+        ("concurrent", |record| {
+            record.workload.parameters.insert("concurrent".to_owned(), "3".to_owned());
+        }),
+    ];
+    let all = conditions(&before);
+    for (name, change) in changes {
+        let mut other = before.clone();
+        change(&mut other);
+        let found = conditions(&other);
+        let differs = found.iter().filter(|one| !all.contains(one)).map(|(name, _)| &**name);
+        assert_eq!(differs.collect::<Vec<_>>(), [name]);
+    }
+    // Twice the nodes, each with half of the jobs.
+    let mut wider = before.clone();
+    let stage = &mut wider.runs[0].stages[0];
+    (stage.nodes, stage.concurrent) = (stage.nodes * 2, stage.concurrent / 2);
+    assert_ne!(conditions(&wider), all);
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use forebay_grid::vocabulary::Moment;
+use forebay_study::compare::conditions;
 use forebay_study::record::{Record, State};
 use forebay_study::report;
 use forebay_study::summary::{SubjectSummary, Summary};
@@ -48,6 +49,7 @@ const FIGURES: [(&str, &str); 5] = [
 struct Line {
     workload: String,
     scale: f64,
+    conditions: Vec<(String, String)>,
     started: String,
     host: String,
     is_complete: bool,
@@ -73,6 +75,7 @@ impl Line {
         Line {
             workload: record.workload.name.clone(),
             scale: record.workload.scale,
+            conditions: conditions(record),
             started: record.started.clone(),
             host: record.machine.host.clone(),
             is_complete: record.state == State::Complete,
@@ -257,7 +260,8 @@ fn measured(line: &Line) -> Vec<Measured> {
         return Vec::new();
     };
     let one = |subject: &SubjectLine| Measured {
-        on: format!("{} on {}, scale {}", subject.storage, line.host, line.scale),
+        on: format!("{} on {}", subject.storage, line.host),
+        conditions: line.conditions.clone(),
         at: Moment(at),
         figures: subject.figures.to_vec(),
     };
@@ -414,6 +418,7 @@ mod tests {
         let mut line = Line {
             workload: "mixed".to_owned(),
             scale: 1.0,
+            conditions: vec![("scale".to_owned(), "1".to_owned())],
             started: "2026-01-02T03:04:05.678Z".to_owned(),
             host: "one".to_owned(),
             is_complete: true,

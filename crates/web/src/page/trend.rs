@@ -1,4 +1,5 @@
-//! Figures of the studies of one workload over time: one line for each storage and scale that was measured more than once.
+//! Figures of the studies of one workload over time: one line for each storage and set of conditions (scale, parameters, jobs at once)
+//! that was measured more than once.
 
 use std::collections::BTreeMap;
 
@@ -16,54 +17,72 @@ const LEAST: f64 = 60.0;
 /// What a study measured on one storage, at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// What it was measured on, with the scale: only the same can be compared.
+    /// What it was measured on.
     pub on: String,
+    /// How, as names and values: only what was measured under the same conditions is one line.
+    pub conditions: Vec<(String, String)>,
     /// When the study began.
     pub at: Moment,
     /// Its figures, in the order of the headings.
     pub figures: Vec<Option<f64>>,
 }
 
-/// A line: what it stands for, and its measurements, the oldest first.
-type Line<'a> = (&'a str, Vec<&'a Measured>);
+/// A line: its measurements, the oldest first.
+type Line<'a> = Vec<&'a Measured>;
 
 /// What was measured more than once, the latest first.
 fn lines(all: &[Measured]) -> Vec<Line<'_>> {
-    let mut by_place: BTreeMap<&str, Vec<&Measured>> = BTreeMap::new();
+    let mut alike: BTreeMap<(&str, &[(String, String)]), Line<'_>> = BTreeMap::new();
     for one in all {
-        by_place.entry(&one.on).or_default().push(one);
+        alike.entry((&one.on, &one.conditions)).or_default().push(one);
     }
-    let mut lines: Vec<Line<'_>> = by_place.into_iter().filter(|(_, of)| of.len() > 1).collect();
-    for (_, of) in &mut lines {
+    let mut lines: Vec<Line<'_>> = alike.into_values().filter(|of| of.len() > 1).collect();
+    for of in &mut lines {
         of.sort_by_key(|one| one.at);
     }
-    lines.sort_by_key(|(_, of)| std::cmp::Reverse(of.last().map(|one| one.at)));
+    lines.sort_by_key(|of| std::cmp::Reverse(of.last().map(|one| one.at)));
     lines.truncate(LINES_MAX);
     lines
+}
+
+/// What lines stand for: the storage, and those conditions that are not the same for all.
+fn labels(lines: &[Line<'_>]) -> Vec<String> {
+    let firsts: Vec<&Measured> = lines.iter().filter_map(|of| of.first().copied()).collect();
+    let differs = |condition: &(String, String)| {
+        firsts.iter().any(|other| !other.conditions.contains(condition))
+    };
+    let label = |one: &&Measured| {
+        let named = one.conditions.iter().filter(|condition| differs(condition));
+        let parts = named.map(|(name, value)| format!(", {name} {value}"));
+        format!("{}{}", one.on, parts.collect::<String>())
+    };
+    firsts.iter().map(label).collect()
 }
 
 /// One chart for each heading, up to `now`; nothing where nothing was measured twice.
 #[expect(clippy::cast_precision_loss, reason = "seconds of a chart")]
 pub fn charts(all: &[Measured], headings: &[&str], now: Moment) -> Markup {
     let lines = lines(all);
-    let Some(begin) = lines.iter().flat_map(|(_, of)| of).map(|one| one.at).min() else {
+    let labels = labels(&lines);
+    let Some(begin) = lines.iter().flatten().map(|one| one.at).min() else {
         return html! {};
     };
     let since = |at: Moment| at.since(begin) as f64 / 1000.0;
     let axis = TimeAxis { end: since(now).max(LEAST), bands: Vec::new(), zero: Zero::Now };
     let chart = |figure: usize, heading: &str| {
         let value = |one: &Measured| one.figures.get(figure).copied().flatten();
-        let line = |(place, (on, of)): (usize, &Line<'_>)| {
+        let line = |(place, (of, label)): (usize, (&Line<'_>, &String))| {
             let points: Vec<(f64, f64)> =
                 of.iter().filter_map(|one| Some((since(one.at), value(one)?))).collect();
             let (_, latest) = *points.last().filter(|_| points.len() > 1)?;
-            let (label, ink) = ((*on).to_owned(), Ink::number(place));
+            let (label, ink) = (label.clone(), Ink::number(place));
             Some(Series { label, ink, figures: Unit::Plain.show(latest), points })
         };
-        let series = lines.iter().enumerate().filter_map(line).collect();
+        let series = lines.iter().zip(&labels).enumerate().filter_map(line).collect();
         let caption = Caption::new(
             heading,
-            "Studies of the same scale on the same storage, by start time; parameters and number of jobs may differ.",
+            "A line shows studies on one storage with the same scale, parameters and jobs at once, by start time. \
+             Labels name what differs between lines.",
         );
         TimeChart {
             caption,
@@ -86,29 +105,51 @@ pub fn charts(all: &[Measured], headings: &[&str], now: Moment) -> Markup {
 mod tests {
     use super::*;
 
-    fn measured(on: &str, at: u64, figure: f64) -> Measured {
-        Measured { on: on.to_owned(), at: Moment(at), figures: vec![Some(figure), None] }
+    fn measured(on: &str, scale: &str, at: u64, figure: f64) -> Measured {
+        let condition = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let conditions = vec![condition("scale", scale), condition("block", "1M")];
+        let figures = vec![Some(figure), None];
+        Measured { on: on.to_owned(), conditions, at: Moment(at), figures }
     }
 
     #[test]
     fn only_what_was_measured_more_than_once_is_a_line_in_the_order_of_time() {
         let all = [
-            measured("/new, scale 1", 3000, 3.0),
-            measured("/once, scale 1", 9000, 1.0),
-            measured("/new, scale 1", 1000, 1.0),
-            measured("/old, scale 1", 500, 5.0),
-            measured("/old, scale 1", 700, 7.0),
+            measured("/new", "1", 3000, 3.0),
+            measured("/once", "1", 9000, 1.0),
+            measured("/new", "1", 1000, 1.0),
+            measured("/old", "1", 500, 5.0),
+            measured("/old", "1", 700, 7.0),
         ];
         let mut once = all.clone();
         once[0].figures[1] = Some(1.0);
         let found = lines(&all);
-        let names: Vec<&str> = found.iter().map(|(on, _)| *on).collect();
-        assert_eq!(names, ["/new, scale 1", "/old, scale 1"]);
-        assert_eq!(found[0].1.iter().map(|one| one.at.0).collect::<Vec<_>>(), [1000, 3000]);
+        assert_eq!(labels(&found), ["/new", "/old"]);
+        assert_eq!(found[0].iter().map(|one| one.at.0).collect::<Vec<_>>(), [1000, 3000]);
         let shown = charts(&all, &["MB/s", "never measured"], Moment(100_000)).into_string();
-        assert!(shown.contains("MB/s") && shown.contains("/new, scale 1"), "{shown}");
+        assert!(shown.contains("MB/s") && shown.contains("/new"), "{shown}");
         assert!(!shown.contains("never measured") && !shown.contains("/once"), "{shown}");
         assert!(!charts(&once, &["MB/s", "rarely"], Moment(9000)).into_string().contains("rarely"));
         assert_eq!(charts(&all[..2], &["MB/s"], Moment(100_000)).into_string(), "");
+    }
+
+    #[test]
+    fn studies_with_other_parameters_have_a_line_of_their_own_that_names_them() {
+        let mut all = vec![
+            measured("/a", "1", 1000, 1.0),
+            measured("/a", "1", 2000, 2.0),
+            measured("/a", "0.5", 3000, 3.0),
+            measured("/a", "0.5", 4000, 4.0),
+            measured("/a", "2", 5000, 5.0),
+        ];
+        let found = lines(&all);
+        // The block size is the same for all: it is not named. Scale 2 was measured once.
+        assert_eq!(labels(&found), ["/a, scale 0.5", "/a, scale 1"]);
+        let shown = charts(&all, &["MB/s"], Moment(100_000)).into_string();
+        assert!(shown.contains("/a, scale 0.5") && !shown.contains("block"), "{shown}");
+        // Another parameter of one of two studies: neither was measured twice.
+        all.truncate(2);
+        all[1].conditions[1].1 = "4M".to_owned();
+        assert_eq!(charts(&all, &["MB/s"], Moment(100_000)).into_string(), "");
     }
 }

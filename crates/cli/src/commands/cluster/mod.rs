@@ -3,6 +3,7 @@
 pub mod daemon;
 pub mod etcd;
 mod membership;
+mod monitor;
 mod status;
 pub mod view;
 
@@ -48,6 +49,7 @@ enum Action {
     Remove(membership::Remove),
     Leave(membership::Leave),
     Renew(membership::Renew),
+    Monitor(monitor::Monitor),
     Etcd(etcd::Etcd),
 }
 
@@ -64,6 +66,7 @@ impl Cluster {
             Action::Remove(command) => command.run(),
             Action::Leave(command) => command.run(),
             Action::Renew(command) => command.run(),
+            Action::Monitor(command) => command.run(),
             Action::Etcd(command) => command.run(),
         }?;
         Ok(ExitCode::SUCCESS)
@@ -125,7 +128,7 @@ impl Which {
 }
 
 /// The one cluster that this machine is a node of.
-fn only_cluster(base: &Path) -> Result<String> {
+pub fn only_cluster(base: &Path) -> Result<String> {
     let mut names = Vec::new();
     for folder in std::fs::read_dir(base).into_iter().flatten().flatten() {
         let name = folder.file_name().to_string_lossy().into_owned();

@@ -6,13 +6,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use forebay_advisor::Examined;
 use forebay_advisor::cluster::{
-    self, ClockDifference, Cluster, Etcd, EtcdMember, EtcdStatus, Node, NodeState, Writes,
+    self, ClockDifference, Cluster, Etcd, EtcdDisk, EtcdMember, EtcdStatus, Node, NodeState, Writes,
 };
 use forebay_base::time::SystemClock;
 use forebay_base::{Clock as _, NodeId, Timestamp};
 use forebay_etcd::{Alarm, Client, MemberStatus};
 use forebay_node::authority::expiry_of;
-use forebay_node::home::NodeFile;
+use forebay_node::etcd_page;
+use forebay_node::home::{EtcdAccess, NodeFile};
 use forebay_node::members::visit::NodeStatus;
 use forebay_node::{NodeHome, Settings};
 
@@ -79,7 +80,7 @@ impl ClusterOptions {
             certificate_life_seconds: i64::try_from(
                 Settings::default().certificate_life.as_secs(),
             )?,
-            etcd: etcd(book.client(), file.etcd.started),
+            etcd: etcd(book.client(), &file.etcd),
         };
         Ok(Some(cluster::examine(&cluster)))
     }
@@ -145,15 +146,15 @@ fn ask_all(
 }
 
 /// Asks etcd.
-fn etcd(client: &Client, started_by_nodes: bool) -> Etcd {
-    let found = Etcd { started_by_nodes, ..Etcd::default() };
-    match ask_etcd(client, &found) {
+fn etcd(client: &Client, access: &EtcdAccess) -> Etcd {
+    let found = Etcd { started_by_nodes: access.started, ..Etcd::default() };
+    match ask_etcd(client, access, &found) {
         Ok(etcd) => etcd,
         Err(error) => Etcd { fault: Some(error.to_string()), ..found },
     }
 }
 
-fn ask_etcd(client: &Client, found: &Etcd) -> forebay_etcd::Result<Etcd> {
+fn ask_etcd(client: &Client, access: &EtcdAccess, found: &Etcd) -> forebay_etcd::Result<Etcd> {
     let listed = client.member_list()?;
     let name = |id: u64| {
         let known = listed.iter().find(|member| member.id == id);
@@ -174,6 +175,10 @@ fn ask_etcd(client: &Client, found: &Etcd) -> forebay_etcd::Result<Etcd> {
             Err(error) => silent.push((endpoint.clone(), error.to_string())),
         }
     }
+    let disk = |endpoint: &str| {
+        let page = etcd_page::read(access, endpoint, MEMBER_MAX);
+        page.map_err(|error| error.to_string()).and_then(|page| EtcdDisk::of(&page))
+    };
     let members = listed.iter().map(|member| {
         let (endpoint, status) = match said.remove(&member.id) {
             Some((endpoint, status)) => (endpoint, Ok(described(status))),
@@ -186,7 +191,12 @@ fn ask_etcd(client: &Client, found: &Etcd) -> forebay_etcd::Result<Etcd> {
                 (endpoint, Err(reason))
             }
         };
-        EtcdMember { name: member.name.clone(), endpoint, is_learner: member.is_learner, status }
+        let disk = match &status {
+            Ok(_) => disk(&endpoint),
+            Err(reason) => Err(reason.clone()),
+        };
+        let (name, is_learner) = (member.name.clone(), member.is_learner);
+        EtcdMember { name, endpoint, is_learner, status, disk }
     });
     Ok(Etcd { members: members.collect(), alarms, writes: writes(client)?, ..found.clone() })
 }

@@ -102,6 +102,12 @@ impl Slurm {
         self.place.orders(&name_of(start))
     }
 
+    /// Whether a start was given an order.
+    pub fn was_ordered(&self, start: Start, order: &str) -> bool {
+        let orders = std::fs::read_to_string(self.orders(start)).unwrap_or_default();
+        orders.lines().any(|line| line == order)
+    }
+
     /// Hands a start to Slurm.
     ///
     /// # Errors

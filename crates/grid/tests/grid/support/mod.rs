@@ -5,6 +5,7 @@ use forebay_grid::config::{Config, Dispatch, HostEngine, Load};
 use forebay_grid::event::{Joined, Memory, RunReport, Verb};
 use forebay_grid::grid::{Explanation, Reason};
 use forebay_grid::hosts::Facts;
+use forebay_grid::modify::Changes;
 use forebay_grid::spec::{Exit, JobSpec, Usage};
 use forebay_grid::task::Task;
 use forebay_grid::vocabulary::{Attempt, JobId, Moment, Target, TaskId};
@@ -133,6 +134,12 @@ impl Rig {
 
     pub fn command(&mut self, by: &str, target: impl Into<Target>, verb: Verb) -> Vec<Effect> {
         self.send(Event::Command { by: by.parse().unwrap(), target: target.into(), verb })
+    }
+
+    /// Changes a job of user `u`.
+    pub fn changed(&mut self, job: JobId, changes: Changes) -> Vec<Effect> {
+        let by = "u".parse().unwrap();
+        self.send(Event::Modify { by, job, changes: Box::new(changes) })
     }
 
     pub fn load(&mut self, host: &str, load: Load) -> Vec<Effect> {

@@ -1,0 +1,165 @@
+//! TLS with which the daemons of a node serve metrics: the certificate is the node's, and monitors that show one of the cluster's
+//! authority, made for monitors, need no token.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_base::Clock;
+use forebay_base::time::SystemClock;
+use forebay_metrics::Tls;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerifier as _};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::NoServerSessionStorage;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+};
+use time::OffsetDateTime;
+
+use crate::authority::certificate::monitor_name;
+use crate::authority::{Issued, certificate_of, expiry_of};
+use crate::error::{Error, Result};
+use crate::home::{CERTIFICATE, NodeFile, NodeHome};
+use crate::members::record::check_name;
+use crate::session::Identity;
+
+fn refused(error: impl std::fmt::Display) -> Error {
+    Error::Certificate(error.to_string())
+}
+
+/// TLS of a node. Its files are read for each connection, so a renewed certificate is used at once.
+///
+/// # Errors
+/// If this machine is no node, or its certificate is missing, unusable or has expired.
+pub fn tls(home: &NodeHome) -> Result<Tls> {
+    let file = home.existing()?;
+    config(home, &file)?;
+    let home = home.clone();
+    Ok(Arc::new(move || config(&home, &file).map_err(|error| error.to_string())))
+}
+
+fn config(home: &NodeHome, file: &NodeFile) -> Result<Arc<ServerConfig>> {
+    let identity = home.identity(file)?;
+    let expires = expiry_of(&identity.certificate)?;
+    if expires <= SystemClock.now().seconds {
+        let reason = format!(
+            "the node's certificate expired on {}: run forebay cluster renew",
+            day(expires)
+        );
+        return Err(Error::Damaged { path: home.folder().join(CERTIFICATE), reason });
+    }
+    server(&identity)
+}
+
+/// The day of a moment, for people.
+#[must_use]
+pub fn day(seconds: i64) -> String {
+    OffsetDateTime::from_unix_timestamp(seconds)
+        .map_or_else(|_| seconds.to_string(), |moment| moment.date().to_string())
+}
+
+fn server(identity: &Identity) -> Result<Arc<ServerConfig>> {
+    let own = certificate_of(&identity.certificate)?;
+    let authority = certificate_of(&identity.authority)?;
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).map_err(refused)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots.add(authority.clone()).map_err(refused)?;
+    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+    let name = ServerName::try_from(monitor_name(identity.subject.cluster)).map_err(refused)?;
+    let monitors = Monitors { name, inner: inner.build().map_err(refused)? };
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(refused)?
+        .with_client_cert_verifier(Arc::new(monitors))
+        .with_single_cert(vec![own, authority], key)
+        .map_err(refused)?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// Accepts certificates made for monitors. Those have the usage of servers: a certificate with that of clients would open the etcd of
+/// a cluster that runs its own, which trusts the same authority.
+#[derive(Debug)]
+struct Monitors {
+    name: ServerName<'static>,
+    inner: Arc<WebPkiServerVerifier>,
+}
+
+impl ClientCertVerifier for Monitors {
+    /// Monitors with a token come without a certificate.
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> std::result::Result<ClientCertVerified, rustls::Error> {
+        self.inner.verify_server_cert(end_entity, intermediates, &self.name, &[], now)?;
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+/// What a monitor needs: the certificate of the authority, its own, and its key, each in PEM.
+pub struct MonitorPapers {
+    /// The authority's certificate.
+    pub authority: String,
+    /// The monitor's certificate.
+    pub issued: Issued,
+    /// Its key.
+    pub key: String,
+}
+
+/// Makes the certificate of a monitor.
+///
+/// # Errors
+/// If the node does not hold the authority's key, or the name is not one.
+pub fn admit(home: &NodeHome, name: &str, life: Duration) -> Result<MonitorPapers> {
+    check_name("monitor", name)?;
+    let file = home.existing()?;
+    let authority = home.authority(file.cluster)?.ok_or_else(|| {
+        Error::Invalid(format!(
+            "node {} does not hold the key of the cluster's authority: run this on a node that does (forebay cluster status \
+             names them)",
+            file.name
+        ))
+    })?;
+    let (issued, key) = authority.issue_for_monitor(name, life, SystemClock.now())?;
+    Ok(MonitorPapers { authority: authority.certificate().to_owned(), issued, key })
+}
+
+#[cfg(test)]
+mod tests;
