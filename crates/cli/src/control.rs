@@ -264,6 +264,13 @@ pub enum Ask {
         /// The files.
         files: Vec<Ino>,
     },
+    /// Give files an object in a pool of archives too.
+    PremigrateFiles {
+        /// The pool.
+        pool: String,
+        /// The files.
+        files: Vec<Ino>,
+    },
     /// Where files lie.
     Places {
         /// The files.
@@ -393,7 +400,7 @@ pub enum Answer {
         /// The schedules.
         schedules: Vec<Schedule>,
     },
-    /// To [`Ask::MigrateFiles`], one for each file.
+    /// To [`Ask::MigrateFiles`] and [`Ask::PremigrateFiles`], one for each file.
     Migrated {
         /// What became of them.
         outcomes: Vec<Migrated>,

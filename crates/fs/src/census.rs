@@ -88,6 +88,15 @@ pub struct ArchiveCensus {
     pub bytes: u64,
     /// Bytes that they take there, compressed.
     pub stored_bytes: u64,
+    /// Files that lie there and here: premigrated ones, not among the others.
+    #[serde(default)]
+    pub premigrated_files: u64,
+    /// Sum of their sizes, in bytes: what evicting them would free here.
+    #[serde(default)]
+    pub premigrated_bytes: u64,
+    /// Bytes that they take there, compressed.
+    #[serde(default)]
+    pub premigrated_stored_bytes: u64,
 }
 
 impl ArchiveCensus {

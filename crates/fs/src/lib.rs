@@ -72,7 +72,7 @@ pub use locks::LockRequest;
 pub use namespace::metrics;
 pub use namespace::{
     Background, Cluster, FilePlace, HandOver, Interruption, KernelCache, KernelTimes, LostDisk,
-    LostFile, Migrated, NameKept, Namespace, NewDisk, Parts, UnreachableFile, Whose,
+    LostFile, Migrated, NameKept, Namespace, NewDisk, Parts, Residence, UnreachableFile, Whose,
 };
 pub use native::NewFileset;
 pub use object::{DirectAccess, Moves, SeenObject};

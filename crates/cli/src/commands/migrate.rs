@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::{ByteSize, Ino};
-use forebay_fs::{FilePlace, Migrated};
+use forebay_fs::{FilePlace, Migrated, Residence};
 use serde::Serialize;
 
 use crate::control::{self, Answer, Ask};
@@ -35,10 +35,15 @@ const LIMIT: Duration = Duration::from_secs(7 * 86_400);
 /// attributes stay, and it is brought back (recalled) when a program opens it. A file is removed here only after its object was
 /// read back from the archive and compared. Files that are open, pinned (`forebay recall --pin`), or that a snapshot refers to, are left where they are and
 /// counted. Directories are taken with all that lies below them, in the same mount. `forebay policy` does the same by
-/// rules. Exit codes: 0 done, 1 some files were left, 2 failed. Not available in a cluster.
+/// rules.
+///
+/// With --premigrate a file lies in the archive too and stays here: programs read it at full speed, and when they write it
+/// its object in the archive is removed. To migrate it later, by this command or a rule, drops what is here at once,
+/// without a request to the store. `forebay where` shows the state of files. Exit codes: 0 done, 1 some files were left, 2 failed. Not available in a cluster.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay migrate /mnt/forebay/data/2023 --to archive
+  forebay migrate /mnt/forebay/data/2024 --to archive --premigrate
   forebay migrate /mnt/forebay/data/run7.h5 --to flash --json
   find /mnt/forebay/data -atime +90 -type f -print0 | xargs -0 forebay migrate --to archive")]
 pub struct Migrate {
@@ -48,6 +53,9 @@ pub struct Migrate {
     /// Pool that they go to.
     #[arg(long, value_name = "POOL")]
     to: String,
+    /// Write the files to the archive and keep them here, so that they can be evicted quickly later.
+    #[arg(long)]
+    premigrate: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -80,10 +88,12 @@ pub struct Recall {
 }
 
 /// Show where files lie: disk, pool, the bytes that they take there, and how they are striped over several disks.
+///
+/// A file is resident (here), premigrated (here, and the same in an archive), or migrated (in an archive alone: archived).
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay where /mnt/forebay/data/run7.h5
-  forebay where /mnt/forebay/data --json | jq '.files[] | select(.is_archived) | .path'")]
+  forebay where /mnt/forebay/data --json | jq '.files[] | select(.state == \"premigrated\") | .path'")]
 pub struct Where {
     /// Files and directories, which are taken with all that lies below them.
     #[arg(required = true, value_name = "PATH")]
@@ -198,6 +208,12 @@ fn places(home: &Path, files: &[Found]) -> Result<Vec<Option<FilePlace>>> {
 struct Moves {
     moved: u64,
     moved_bytes: u64,
+    /// They lay in the archive too, and are not here any more.
+    evicted: u64,
+    evicted_bytes: u64,
+    /// They lie in the archive too.
+    premigrated: u64,
+    premigrated_bytes: u64,
     /// They lay there, or have no bytes.
     unchanged: u64,
     in_use: u64,
@@ -234,6 +250,16 @@ impl Moves {
                 self.moved_bytes = self.moved_bytes.saturating_add(bytes);
                 return;
             }
+            Migrated::Evicted { bytes } => {
+                self.evicted += 1;
+                self.evicted_bytes = self.evicted_bytes.saturating_add(bytes);
+                return;
+            }
+            Migrated::Premigrated { bytes } => {
+                self.premigrated += 1;
+                self.premigrated_bytes = self.premigrated_bytes.saturating_add(bytes);
+                return;
+            }
             Migrated::Nothing => {
                 self.unchanged += 1;
                 return;
@@ -260,6 +286,23 @@ impl Moves {
         }
     }
 
+    /// What was done, in words.
+    fn done(&self) -> String {
+        let mut done = Vec::new();
+        if self.premigrated > 0 {
+            let sum = bytes(self.premigrated_bytes);
+            done.push(format!("premigrated {} files ({sum})", self.premigrated));
+        }
+        if self.evicted > 0 {
+            let sum = bytes(self.evicted_bytes);
+            done.push(format!("evicted {} premigrated files ({sum})", self.evicted));
+        }
+        if self.moved > 0 || done.is_empty() {
+            done.push(format!("moved {} files ({})", self.moved, bytes(self.moved_bytes)));
+        }
+        done.join(", ")
+    }
+
     fn count_left(&self) -> u64 {
         self.in_use + self.shared_with_snapshots + self.pinned + self.failed
     }
@@ -269,7 +312,11 @@ impl Migrate {
     pub fn run(self) -> Result<ExitCode> {
         let mut moves = Moves::default();
         in_batches(&self.paths, |home, files| {
-            let ask = Ask::MigrateFiles { pool: self.to.clone(), files: inos(&files) };
+            let (pool, of) = (self.to.clone(), inos(&files));
+            let ask = match self.premigrate {
+                true => Ask::PremigrateFiles { pool, files: of },
+                false => Ask::MigrateFiles { pool, files: of },
+            };
             let Answer::Migrated { outcomes } = control::ask_within(home, &ask, LIMIT)? else {
                 bail!("the daemon answered without outcomes; does it run another version?");
             };
@@ -277,15 +324,14 @@ impl Migrate {
                 moves.note(file, outcome);
             }
             if !self.json {
-                note!("{} files moved, {}", moves.moved, bytes(moves.moved_bytes));
+                note!("{}", moves.done());
             }
             Ok(())
         })?;
         let left = moves.count_left();
         let summary = format!(
-            "moved {} files ({}) to pool {}; {} lay there already or have no bytes; {left} were left",
-            moves.moved,
-            bytes(moves.moved_bytes),
+            "{} to pool {}; {} lay there already or have no bytes; {left} were left",
+            moves.done(),
             self.to,
             moves.unchanged
         );
@@ -437,11 +483,14 @@ impl Where {
             let mut table =
                 Table::new(&["FILE", "POOL", "STATE", "SIZE", "STORED", "DISK", "COPIES"]);
             for Placed { path, place } in &found.files {
-                let state = match (place.is_archived, place.stripe_unit_bytes) {
-                    (true, _) => "archived".to_owned(),
-                    (false, Some(unit)) => format!("striped by {}", ByteSize(unit)),
-                    (false, None) => "here".to_owned(),
+                let state = match (place.state, place.stripe_unit_bytes) {
+                    (Residence::Migrated, _) => "archived".to_owned(),
+                    (Residence::Premigrated, _) => "premigrated".to_owned(),
+                    (Residence::Resident, Some(unit)) => format!("striped by {}", ByteSize(unit)),
+                    (Residence::Resident, None) => "here".to_owned(),
                 };
+                let copies: Vec<&str> =
+                    place.copies.iter().chain(&place.archive).map(String::as_str).collect();
                 table.row(vec![
                     path.display().to_string(),
                     if place.pool.is_empty() { "-".to_owned() } else { place.pool.clone() },
@@ -449,7 +498,7 @@ impl Where {
                     bytes(place.size),
                     bytes(place.stored_bytes),
                     place.location.clone().unwrap_or_else(|| "-".to_owned()),
-                    if place.copies.is_empty() { "-".to_owned() } else { place.copies.join(", ") },
+                    if copies.is_empty() { "-".to_owned() } else { copies.join(", ") },
                 ]);
             }
             out!("{}", table.render());

@@ -17,7 +17,8 @@ use crate::output::{Table, bytes};
 ///
 /// The file is TOML. `[[place]]` rules name the pool that new files lie in (to), by fileset, user, group and name patterns
 /// (files); what matches none lies in the pool of its fileset. They are in force from `forebay policy apply` on. Each `[[migrate]]` rule names the pool that files lie in (from) and the pool that they go to (to); the
-/// first rule that matches a file decides. Rules can be limited by fileset, user, group, name patterns (files), size
+/// first rule that matches a file decides. `[[premigrate]]` rules give files an object in an archive and leave them here;
+/// `[[migrate]]` rules with above and until evict such files first, without a request to the store. Rules can be limited by fileset, user, group, name patterns (files), size
 /// (larger, smaller), age of the content (older), and by the fill of the pool: above and until, in percent, move the
 /// oldest files until the pool is that full. `[[delete]]` rules remove files of a fileset whose content has not changed for
 /// a time. `[[list]]` rules list files. Files are moved and removed by a task (`forebay tasks`), within its speed;
@@ -46,6 +47,12 @@ A rules file:
   fileset = \"data\"
   older = \"30 d\"
   files = [\"*.h5\", \"*.csv\"]
+
+  [[premigrate]]
+  name = \"in the archive too, before space is needed\"
+  from = \"flash\"
+  to = \"archive\"
+  older = \"7 d\"
 
   [[migrate]]
   name = \"make room\"

@@ -153,6 +153,14 @@ impl Space {
                     .ratio()
                     .map_or_else(String::new, |ratio| format!(": compressed {ratio:.2} to 1"))
             );
+            if archive.premigrated_files > 0 {
+                outln!(
+                    "{} more files with {} are premigrated there ({}) and lie here too: evicting them frees their space here",
+                    archive.premigrated_files,
+                    bytes(archive.premigrated_bytes),
+                    bytes(archive.premigrated_stored_bytes)
+                );
+            }
         }
         for fileset in &census.filesets {
             if let Some(why) = why_not(fileset) {

@@ -40,6 +40,7 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::LookAtPolicy { .. }
             | Ask::RunPolicy { .. }
             | Ask::MigrateFiles { .. }
+            | Ask::PremigrateFiles { .. }
     )
 }
 
@@ -114,6 +115,9 @@ fn carry_out(fs: &Namespace, root: &Path, ask: Ask) -> Result<Answer> {
         }
         Ask::MigrateFiles { pool, files } => {
             return Ok(Answer::Migrated { outcomes: fs.migrate_files(&pool, &files)? });
+        }
+        Ask::PremigrateFiles { pool, files } => {
+            return Ok(Answer::Migrated { outcomes: fs.premigrate_files(&pool, &files)? });
         }
         Ask::Places { files } => {
             let places = files.iter().map(|ino| fs.place_of(*ino).ok()).collect();

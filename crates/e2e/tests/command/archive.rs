@@ -56,6 +56,62 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Whether a file lies here, in an archive, or both.
+fn state_of(grid: &Mounted, path: &Path) -> String {
+    let found = json(&grid.run(&["where", text(path), "--json"]).output());
+    found["files"][0]["state"].as_str().expect("is known").to_owned()
+}
+
+#[test]
+fn a_file_is_premigrated_seen_by_commands_and_evicted_while_its_archive_is_gone() {
+    let grid = Mounted::start(Placement::Direct);
+    let cold = grid.outside().join("cold");
+    fs::create_dir(&cold).expect("makes a folder");
+    let address = format!("file://{}", cold.display());
+    grid.run_on_root(&["disk", "add"], &[&address, "--pool", "archive"]).succeeds();
+    let (kept, written) = (grid.data().join("kept"), grid.data().join("written"));
+    let bytes = content(3, 500_000);
+    for path in [&kept, &written] {
+        fs::write(path, &bytes).expect("writes");
+    }
+
+    let refused = grid.run(&["migrate", text(&kept), "--to", "default", "--premigrate"]).refused();
+    assert_says(&refused, &["\"default\" is not made of archives", "forebay disk list"]);
+    let premigrate = |path: &Path| {
+        wait_until("it is at rest", || {
+            grid.run(&["migrate", text(path), "--to", "archive", "--premigrate"]).code() == 0
+        });
+        assert_eq!(state_of(&grid, path), "premigrated");
+    };
+    premigrate(&kept);
+    premigrate(&written);
+    assert_says(&grid.run(&["where", text(&kept)]).output(), &["premigrated", &address]);
+    let space = json(&grid.run(&["space", text(&grid.mountpoint()), "--json"]).output());
+    assert_eq!(space["archives"][0]["premigrated_files"].as_u64(), Some(2), "{space}");
+    let rows = grid.run(&["space", text(&grid.mountpoint())]).output();
+    assert_says(&rows, &["2 more files", "evicting them frees"]);
+
+    let objects = || files_below(&cold.join("objects")).len();
+    let file = fs::OpenOptions::new().append(true).open(&written);
+    file.and_then(|mut file| file.write_all(b"more")).expect("appends");
+    assert_eq!(state_of(&grid, &written), "resident");
+    wait_until("what was written has no object in the archive", || objects() == 1);
+
+    assert_eq!(fs::read(&kept).expect("reads"), bytes);
+    let gone = grid.outside().join("gone");
+    fs::rename(&cold, &gone).expect("takes the archive away");
+    wait_until("it is at rest", || {
+        grid.run(&["migrate", text(&kept), "--to", "archive"]).code() == 0
+    });
+    assert_eq!(state_of(&grid, &kept), "migrated");
+    fs::rename(&gone, &cold).expect("brings the archive back");
+    assert_eq!(fs::read(&kept).expect("reads"), bytes);
+    assert_eq!(state_of(&grid, &kept), "resident");
+    assert_eq!(fs::read(&written).expect("reads"), [&bytes[..], b"more"].concat());
+    grid.umount();
+    let _ = grid.run_on_root(&["fsck"], &["--archive"]).expect_code(0);
+}
+
 #[test]
 fn files_go_to_a_directory_of_another_machine_and_come_back_when_they_are_opened() {
     let grid = Mounted::start(Placement::Direct);

@@ -14,7 +14,7 @@ use super::image::{Claim, Image, NUMBER_MAX};
 use super::plan::{Edit, Fix, Ledger, Tier};
 use super::report::Damage;
 use super::{Archives, NamedDisk};
-use crate::error::Result;
+use crate::error::{FsError, Result};
 use crate::key;
 use crate::partition::signed;
 use crate::record::{
@@ -109,6 +109,11 @@ pub(super) fn check(
     let is_needed = |id: ObjectId| claimed.contains(&id) || held.contains(&id);
     let size = |at| match contents.is_away(at) {
         true => Ok(Some(None)),
+        // What is wrong in an archive is found when it is read; the file is here too.
+        false if contents.archive(at.disk).is_some() => match contents.size(at) {
+            Err(FsError::Io(_)) => Ok(None),
+            size => Ok(size?.map(Some)),
+        },
         false => Ok(contents.size(at)?.map(Some)),
     };
     image.copies.check(is_needed, size, mounted, ledger)?;

@@ -55,6 +55,21 @@ impl Namespace {
         Ok(())
     }
 
+    /// As [`Namespace::check_pool`], for files that go to an archive and stay here.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`].
+    pub(super) fn check_pool_of_archives(&self, pool: &str) -> Result<()> {
+        self.check_pool(pool)?;
+        if !self.archive_pools().contains(pool) {
+            return Err(FsError::Refused(format!(
+                "pool \"{pool}\" is not made of archives, and a file is premigrated to an archive only: choose a pool of archives \
+                 (forebay disk list), or add an archive first (forebay disk add --help)"
+            )));
+        }
+        Ok(())
+    }
+
     /// Pools made of archives.
     pub(super) fn archive_pools(&self) -> HashSet<String> {
         let disks = self.disks.read();

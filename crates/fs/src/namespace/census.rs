@@ -183,6 +183,7 @@ impl Partition {
     fn census(&self, now: Timestamp, archives: &mut Archives) -> Result<FilesetCensus> {
         self.commit()?;
         let mut counter = Counter::new(now);
+        let may_be_premigrated = self.copies().is_in_use() && !archives.is_empty();
         scan_prefix(self.store(), &[key::INODE], &mut |_, value| {
             let record: InodeRecord = decode("inode", value)?;
             counter.see(&record);
@@ -191,6 +192,15 @@ impl Partition {
                 archive.files += 1;
                 archive.bytes = archive.bytes.saturating_add(record.size);
                 archive.stored_bytes = archive.stored_bytes.saturating_add(record.allocated_bytes);
+            } else if may_be_premigrated
+                && let Some(at) = record.layout.object()
+                && let Some((disk, stored_bytes)) = self.premigrated(at)?
+                && let Some(archive) = archives.get_mut(&disk)
+            {
+                archive.premigrated_files += 1;
+                archive.premigrated_bytes = archive.premigrated_bytes.saturating_add(record.size);
+                archive.premigrated_stored_bytes =
+                    archive.premigrated_stored_bytes.saturating_add(stored_bytes);
             }
             Ok(())
         })?;

@@ -95,7 +95,7 @@ impl Namespace {
                 return self.own_files_on(disk, most).map(DiskAnswer::Lost);
             }
             DiskOrder::LookAtPolicy(policy) => {
-                return self.look_at_own(&policy).map(DiskAnswer::Policy);
+                return self.look_at_own(&policy.into()).map(DiskAnswer::Policy);
             }
             DiskOrder::IsMapped(at) => {
                 return Ok(DiskAnswer::IsMapped(self.shared.objects.is_mapped_here(at)));
@@ -122,7 +122,9 @@ impl Namespace {
             }
             DiskOrder::SetPool { fileset, pool } => self.set_fileset_pool(&fileset, &pool)?,
             DiskOrder::Rebalance { pool } => return self.rebalance(&pool).map(DiskAnswer::Begun),
-            DiskOrder::RunPolicy(policy) => return self.run_policy(&policy).map(DiskAnswer::Begun),
+            DiskOrder::RunPolicy(policy) => {
+                return self.run_policy(&policy.into()).map(DiskAnswer::Begun);
+            }
             DiskOrder::Tasks => return Ok(DiskAnswer::Tasks(self.tasks_told())),
             DiskOrder::ChangeTask(number, change) => match change {
                 TaskChange::Pause => self.pause_task(number)?,

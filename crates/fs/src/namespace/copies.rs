@@ -108,6 +108,10 @@ impl Namespace {
             return;
         }
         // One that rests is opened for it.
+        for partition in self.partitions() {
+            // Files of others may lie in an archive too.
+            partition.copies().look_at_all();
+        }
         for fileset in self.catalogue.list() {
             let settings = fileset.settings();
             if settings.copies < 2 {
@@ -156,7 +160,9 @@ impl Namespace {
         if in_use().next().is_none() {
             return Ok(0);
         }
-        self.look_for_failing_disks();
+        if in_use().any(|it| it.copies().wanted() > 1) {
+            self.look_for_failing_disks();
+        }
         let pace = TaskPace::default();
         let speed = self.shared.settings.task_speed.0;
         pace.set_speed(speed);
@@ -371,9 +377,22 @@ impl Partition {
         })
     }
 
-    /// Notes all files that have not the copies that they are to have. Reads all inodes.
+    /// Notes all files that have not the copies that they are to have. Reads all inodes, unless only some files have copies.
     fn look_for_missing_copies(&self) -> Result<()> {
         let mut next = None;
+        while self.copies().wanted() < 2 {
+            let (found, more) = self.all_copies(next, CHUNK)?;
+            for (_, record) in found {
+                if !self.is_settled(&record) {
+                    self.copies().may_need(record.ino);
+                }
+            }
+            next = more;
+            if next.is_none() {
+                return Ok(());
+            }
+        }
+        next = None;
         loop {
             let (files, more) = self.stored_files(next, CHUNK)?;
             for ino in files {

@@ -56,7 +56,7 @@ impl Namespace {
         let speed = record.speed.unwrap_or(self.shared.settings.task_speed.0);
         let goes_on = goes_on && record.state == TaskState::Running;
         let decided = task.decided.lock().clone();
-        let work = decided.map_or(record.work, StoredWork::Policy);
+        let work = decided.map_or(record.work, |policy| StoredWork::from(&Work::Policy { policy }));
         HelpOrder { work, begun: record.begun, speed, goes_on }
     }
 
@@ -203,7 +203,10 @@ impl Namespace {
         let task = self.task_for(order);
         let mut report = match &order.work {
             StoredWork::Drain(uuid, _) => self.report_on_drain(uuid, order)?,
-            StoredWork::Policy(_) | StoredWork::Rebalance(_) | StoredWork::Scrub(_) => {
+            StoredWork::Policy(_)
+            | StoredWork::Premigrate(..)
+            | StoredWork::Rebalance(_)
+            | StoredWork::Scrub(_) => {
                 let been = task.as_ref().map(|task| task.been_through.lock().clone());
                 let left = |id: &FilesetId| {
                     u64::from(!been.as_ref().is_some_and(|been| been.contains(id)))

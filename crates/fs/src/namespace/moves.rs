@@ -303,6 +303,11 @@ impl Namespace {
                 pass.bytes = pass.bytes.saturating_add(bytes);
                 task.did(1, bytes, self.since(begun));
             }
+            Ok(Moved::Evicted(bytes)) => {
+                pass.moved += 1;
+                pass.bytes = pass.bytes.saturating_add(bytes);
+                task.did(1, 0, self.since(begun));
+            }
             Ok(Moved::InUse) => {
                 pass.in_use += 1;
                 pass.example.get_or_insert(ino);
@@ -333,20 +338,15 @@ impl Namespace {
             Err(outcome) => return Ok(outcome),
         };
         drop(route);
-        if self.is_mapped_elsewhere(resting.place()) {
+        let archive = self.archive_of(course);
+        if let Some(why) = self.hindrance(&partition, &resting, archive)? {
             partition.give_up_move(&resting);
-            return Ok(Moved::InUse);
+            return Ok(why);
         }
-        let is_archived = |disk: &FsDisk| disk.is_archive() && (course.suits)(disk);
-        let archive = self.shared.objects.disks.all().find(|disk| is_archived(disk));
-        let into_archive = archive.is_some();
-        if into_archive && partition.is_pinned(ino)? {
-            partition.give_up_move(&resting);
-            return Ok(Moved::Pinned);
-        }
-        if into_archive && partition.sharing().is_shared(resting.object()) {
-            partition.give_up_move(&resting);
-            return Ok(Moved::Shared);
+        if archive.is_some()
+            && let Some(evicted) = self.evict(&partition, &resting, course)?
+        {
+            return Ok(evicted);
         }
         let new = match partition.copy_resting(&resting, course.suits, pace) {
             Ok(new) => new,
@@ -392,7 +392,7 @@ impl Namespace {
         }
         let Ok(Some((partition, route))) = self.local_owner(ino) else { return };
         // A copy of it may lie where it would go.
-        let is_alone = !partition.copies().is_in_use();
+        let is_alone = !partition.copies().is_in_use() || partition.copies().wanted() < 2;
         let found = partition.place_and_size(ino).filter(|(_, size)| *size <= LEAVES_MAX);
         drop((partition, route));
         let Some((at, size)) = found.filter(|_| is_alone) else { return };
@@ -426,7 +426,7 @@ impl Namespace {
 }
 
 /// What became of a file that was not copied to where it was to go, an archive perhaps.
-fn uncopied(error: FsError, was_used: bool, archive: Option<&FsDisk>) -> Result<Moved> {
+pub(super) fn uncopied(error: FsError, was_used: bool, archive: Option<&FsDisk>) -> Result<Moved> {
     match error {
         // It was truncated beneath the copy.
         FsError::Io(_) if was_used => Ok(Moved::InUse),

@@ -14,7 +14,7 @@ use crate::key::{self, Key};
 use crate::object::FsDisk;
 use crate::partition::Partition;
 use crate::policy::pick::{Choice, Chosen, LISTED_MAX, Named, Picker, Seen};
-use crate::policy::{Place, Policy, PolicyReport, RuleReport};
+use crate::policy::{Migrate, Place, Policy, PolicyReport, RuleReport};
 use crate::record::{EntryRecord, InodeRecord, Kind, Placement, decode, encode};
 use crate::recovery::scan_prefix;
 use crate::remote::disk_orders::{DiskAnswer, DiskOrder};
@@ -29,6 +29,7 @@ const REMOVAL_COST: u64 = 4096;
 struct Found {
     place: Vec<Choice>,
     migrate: Vec<Choice>,
+    premigrate: Vec<Choice>,
     list: Vec<Choice>,
     delete: Vec<Choice>,
     inodes: u64,
@@ -45,7 +46,7 @@ impl Namespace {
     pub fn look_at_policy(&self, policy: &Policy) -> Result<PolicyReport> {
         self.check_policy(policy)?;
         let mut report = self.look_at_own(policy)?;
-        let (answers, problems) = self.ask_all(&DiskOrder::LookAtPolicy(policy.clone()));
+        let (answers, problems) = self.ask_all(&DiskOrder::LookAtPolicy(policy.into()));
         if let Some(problem) = problems.first() {
             return Err(FsError::Refused(format!(
                 "the filesets of a node cannot be looked at: {problem}"
@@ -79,6 +80,9 @@ impl Namespace {
         for (rule, choice) in policy.migrate.iter().zip(found.migrate) {
             rules.push(self.report_of(&rule.name, "migrate", choice));
         }
+        for (rule, choice) in policy.premigrate.iter().zip(found.premigrate) {
+            rules.push(self.report_of(&rule.name, "premigrate", choice));
+        }
         for (rule, choice) in policy.delete.iter().zip(found.delete) {
             rules.push(self.report_of(&rule.name, "delete", choice));
         }
@@ -94,7 +98,7 @@ impl Namespace {
     /// As [`Namespace::look_at_policy`]; [`FsError::Refused`] if it moves nothing, or is at work already.
     pub fn run_policy(&self, policy: &Policy) -> Result<u64> {
         self.check_policy(policy)?;
-        if let Some(answer) = self.order_at_root(&DiskOrder::RunPolicy(policy.clone()))? {
+        if let Some(answer) = self.order_at_root(&DiskOrder::RunPolicy(policy.into()))? {
             return answer.begun();
         }
         if !policy.changes_anything() {
@@ -122,6 +126,10 @@ impl Namespace {
         }
         policy.pools().try_for_each(|pool| self.check_pool(pool))?;
         policy.place.iter().try_for_each(|rule| self.check_place(rule))?;
+        for rule in &policy.premigrate {
+            self.alone("a [[premigrate]] rule")?;
+            self.check_pool_of_archives(&rule.to)?;
+        }
         policy.filesets().try_for_each(|name| self.check_known(name))
     }
 
@@ -203,8 +211,8 @@ impl Namespace {
                 filesets.insert(fileset.id);
             }
         }
-        let Picker { place, migrate, list, delete, inodes, .. } = picker;
-        Ok(Found { place, migrate, list, delete, inodes, filesets })
+        let Picker { place, migrate, premigrate, list, delete, inodes, .. } = picker;
+        Ok(Found { place, migrate, premigrate, list, delete, inodes, filesets })
     }
 
     /// One turn of a policy: moves what its rules choose now. Files that are in use wait for the next run of the policy.
@@ -268,26 +276,23 @@ impl Namespace {
         }
         let mut all = Pass::default();
         for (rule, choice) in policy.migrate.iter().zip(found.migrate) {
-            let pool = self.shared.objects.pools.named(&rule.to)?;
-            let suits = |disk: &FsDisk| disk.pool() == pool;
             tracing::info!(
                 rule = rule.name,
                 files = choice.count,
                 reason = choice.reason,
                 "a policy moves files"
             );
-            for Chosen { ino, disk, .. } in choice.into_files() {
-                let course = Course {
-                    from: disk,
-                    suits: &suits,
-                    most: u64::MAX,
-                    snapshots: Snapshots::Stay,
-                };
-                self.move_and_note(task, ino, &course, &mut all)?;
-                if !task.pace.goes_on() {
-                    return Err(FsError::Busy);
-                }
-            }
+            self.for_chosen(task, rule, choice, |ino, course| {
+                self.move_and_note(task, ino, course, &mut all)
+            })?;
+        }
+        for (rule, choice) in policy.premigrate.iter().zip(found.premigrate) {
+            tracing::info!(rule = rule.name, files = choice.count, "a policy premigrates files");
+            self.for_chosen(task, rule, choice, |ino, course| {
+                let begun = self.shared.clock.instant();
+                let moved = self.premigrate_file(ino, course, &|bytes| task.pace.after(bytes));
+                self.note(task, (ino, moved), begun, &mut all)
+            })?;
         }
         self.commit()?;
         self.shared.objects.finish_reclaim();
@@ -300,6 +305,26 @@ impl Namespace {
 }
 
 impl Namespace {
+    /// Has each file that a rule has chosen go its way.
+    fn for_chosen(
+        &self,
+        task: &Task,
+        rule: &Migrate,
+        choice: Choice,
+        mut send: impl FnMut(Ino, &Course<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let pool = self.shared.objects.pools.named(&rule.to)?;
+        let suits = |disk: &FsDisk| disk.pool() == pool;
+        for Chosen { ino, disk, .. } in choice.into_files() {
+            let (from, most, snapshots) = (disk, u64::MAX, Snapshots::Stay);
+            send(ino, &Course { from, suits: &suits, most, snapshots })?;
+            if !task.pace.goes_on() {
+                return Err(FsError::Busy);
+            }
+        }
+        Ok(())
+    }
+
     /// Removes files that a rule has chosen, if they are still as they were then and nobody has them open.
     fn remove_chosen(&self, task: &Task, mut files: Vec<Chosen>) -> Result<()> {
         files.sort_by_key(|file| file.ino);
@@ -379,11 +404,17 @@ impl Partition {
                 Ok(())
             })?;
         }
+        let moves = !policy.migrate.is_empty() || !policy.premigrate.is_empty();
+        let asks_archives = moves && self.copies().is_in_use();
         scan_prefix(self.store(), &[key::INODE], &mut |key, value| {
             let Some(Key::Inode(ino)) = key::parse(key) else { return Ok(()) };
             let record: InodeRecord = decode("inode", value)?;
             let named = names.get(&ino).copied().unwrap_or_default();
-            picker.see(&Seen { ino, record: &record, fileset: name, named });
+            let mut premigrated_to = None;
+            if asks_archives && let Some(at) = record.layout.object() {
+                premigrated_to = self.premigrated(at)?.map(|(disk, _)| disk);
+            }
+            picker.see(&Seen { ino, record: &record, fileset: name, named, premigrated_to });
             Ok(())
         })
     }

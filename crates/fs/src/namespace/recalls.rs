@@ -16,6 +16,7 @@ use forebay_base::{ByteSize, DiskId, Ino};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 
+use super::moves::{Course, Snapshots};
 use super::{Interruption, Namespace};
 use crate::error::{FsError, Result};
 use crate::grants::{Changer, Touched};
@@ -79,10 +80,36 @@ pub struct FilePlace {
     pub stripes: Vec<String>,
     /// It lies in an archive.
     pub is_archived: bool,
+    /// Whether its bytes are here, in an archive, or both.
+    #[serde(default)]
+    pub state: Residence,
+    /// The archive that a premigrated file lies in too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<String>,
     /// Bytes of the file.
     pub size: u64,
     /// Bytes that it takes there.
     pub stored_bytes: u64,
+}
+
+/// How far files go that are sent to a pool of archives.
+#[derive(Clone, Copy)]
+enum MigrationEnd {
+    Move,
+    Premigrate,
+}
+
+/// Whether the bytes of a file are here, in an archive, or both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Residence {
+    /// Here alone, or it has none.
+    #[default]
+    Resident,
+    /// Here, and the same in an archive.
+    Premigrated,
+    /// In an archive alone.
+    Migrated,
 }
 
 /// What became of a file that somebody has sent to a pool.
@@ -91,6 +118,16 @@ pub struct FilePlace {
 pub enum Migrated {
     /// It lies there now.
     Moved {
+        /// Bytes of the file.
+        bytes: u64,
+    },
+    /// It lies in the archive too now, and is still here.
+    Premigrated {
+        /// Bytes of the file.
+        bytes: u64,
+    },
+    /// It lay in the archive too, and is not here any more.
+    Evicted {
         /// Bytes of the file.
         bytes: u64,
     },
@@ -363,7 +400,9 @@ impl Namespace {
             ));
         };
         let (at, size, stored_bytes) = partition.place_of(ino)?;
-        let copies = partition.disks_of_copies(ino)?;
+        let mut copies = partition.disks_of_copies(ino)?;
+        copies.retain(|disk| !self.shared.objects.is_archive(*disk));
+        let archive = partition.premigrated_file(ino)?.map(|(disk, _)| disk);
         let disks = self.disks.read();
         let place = |id: &DiskId| {
             disks.iter().find(|disk| disk.id == *id).map(|disk| disk.location.clone())
@@ -371,13 +410,20 @@ impl Namespace {
         let copies = copies.iter().filter_map(place).collect();
         let record = at.and_then(|at| disks.iter().find(|disk| disk.id == at));
         let striping = record.and_then(DiskRecord::striping);
+        let is_archived = at.is_some_and(|at| self.shared.objects.is_archive(at));
         Ok(FilePlace {
             location: record.map(|disk| disk.shown_location(&disks)),
             pool: record.map(|disk| disk.pool.clone()).unwrap_or_default(),
             copies,
             stripe_unit_bytes: striping.as_ref().map(|striping| striping.unit_bytes),
             stripes: striping.iter().flat_map(|it| &it.members).filter_map(place).collect(),
-            is_archived: at.is_some_and(|at| self.shared.objects.is_archive(at)),
+            is_archived,
+            state: match (is_archived, archive) {
+                (true, _) => Residence::Migrated,
+                (false, Some(_)) => Residence::Premigrated,
+                (false, None) => Residence::Resident,
+            },
+            archive: archive.as_ref().and_then(place),
             size,
             stored_bytes,
         })
@@ -388,6 +434,20 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Refused`] in a cluster, or if there is no such pool.
     pub fn migrate_files(&self, pool: &str, files: &[Ino]) -> Result<Vec<Migrated>> {
+        self.migrate_until(MigrationEnd::Move, pool, files)
+    }
+
+    /// Gives files an object in a pool of archives too, one after the other; they stay where they are. Files in use are left alone.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] in a cluster, or if there is no such pool, or it is not made of archives.
+    pub fn premigrate_files(&self, pool: &str, files: &[Ino]) -> Result<Vec<Migrated>> {
+        self.alone("`forebay migrate`")?;
+        self.check_pool_of_archives(pool)?;
+        self.migrate_until(MigrationEnd::Premigrate, pool, files)
+    }
+
+    fn migrate_until(&self, end: MigrationEnd, pool: &str, files: &[Ino]) -> Result<Vec<Migrated>> {
         self.alone("`forebay migrate`")?;
         self.check_pool(pool)?;
         let pool = self.shared.objects.pools.named(pool)?;
@@ -400,14 +460,20 @@ impl Namespace {
             if self.shared.objects.disk(from)?.pool() == pool {
                 return Ok(Migrated::Nothing);
             }
-            let snapshots = super::moves::Snapshots::Stay;
-            let course = super::moves::Course { from, suits: &suits, most: u64::MAX, snapshots };
-            Ok(match self.move_file(*ino, &course, &|_| Ok(()))? {
-                Moved::Whole(bytes) => Migrated::Moved { bytes },
-                Moved::InUse => Migrated::InUse,
-                Moved::Shared => Migrated::Shared,
-                Moved::Pinned => Migrated::Pinned,
-                Moved::Gone => Migrated::Nothing,
+            let snapshots = Snapshots::Stay;
+            let course = Course { from, suits: &suits, most: u64::MAX, snapshots };
+            let moved = match end {
+                MigrationEnd::Move => self.move_file(*ino, &course, &|_| Ok(()))?,
+                MigrationEnd::Premigrate => self.premigrate_file(*ino, &course, &|_| Ok(()))?,
+            };
+            Ok(match (moved, end) {
+                (Moved::Whole(bytes), MigrationEnd::Move) => Migrated::Moved { bytes },
+                (Moved::Whole(bytes), MigrationEnd::Premigrate) => Migrated::Premigrated { bytes },
+                (Moved::Evicted(bytes), _) => Migrated::Evicted { bytes },
+                (Moved::InUse, _) => Migrated::InUse,
+                (Moved::Shared, _) => Migrated::Shared,
+                (Moved::Pinned, _) => Migrated::Pinned,
+                (Moved::Gone, _) => Migrated::Nothing,
             })
         };
         let said = |ino: &Ino| {

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 
 use super::Partition;
-use super::relocate::Resting;
+use super::relocate::{Resting, TheCopies};
 use crate::error::{FsError, Result};
 use crate::grants::Item;
 use crate::inode::FileBody;
@@ -257,7 +257,7 @@ impl Partition {
             self.shared.stale.add([Stale::Attributes(resting.ino)]);
             self.take_back(vec![Item::Attributes(resting.ino)]);
         }
-        self.exchange_object(resting.ino, &mut state, (new, found), None);
+        self.exchange_object(resting.ino, &mut state, (new.at, found), TheCopies::Unknown);
         Ok(true)
     }
 }

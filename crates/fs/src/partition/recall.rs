@@ -14,7 +14,7 @@ use forebay_base::Ino;
 use crate::error::{FsError, Result};
 use crate::object::{FsDisk, LiveObject};
 use crate::partition::Partition;
-use crate::partition::relocate::{Moved, Pace, Resting};
+use crate::partition::relocate::{Moved, Pace, Resting, TheCopies};
 use crate::record::ObjectRef;
 
 /// The extended attribute of a file that stays out of archives, whatever its value.
@@ -97,7 +97,7 @@ impl Partition {
         }
         // Policies do not move it back at once.
         state.accessed = state.accessed.max(self.now());
-        self.exchange_object(ino, &mut state, (new, found), None);
+        self.exchange_object(ino, &mut state, (new.at, found), TheCopies::Unknown);
         Ok(Moved::Whole(resting.seen.size))
     }
 }

@@ -29,6 +29,8 @@ const CHUNK: u64 = 1 << 20;
 pub(crate) enum Moved {
     /// It lies elsewhere now; so many bytes were copied.
     Whole(u64),
+    /// It lies in an archive alone now, where so many bytes of it lay already.
+    Evicted(u64),
     /// A program uses it, or has used it since its copy was begun.
     InUse,
     /// It does not lie there any more.
@@ -37,6 +39,17 @@ pub(crate) enum Moved {
     Shared,
     /// Somebody has said that it stays out of archives.
     Pinned,
+}
+
+/// What becomes of the copies of a file whose object is exchanged.
+#[derive(Clone, Copy)]
+pub(super) enum TheCopies<'a> {
+    /// It has none, or they go with the former object.
+    Unknown,
+    /// They are copies of the other object from now on.
+    Follow(&'a CopiesRecord),
+    /// One of them is the other object; the rest goes.
+    Go(&'a CopiesRecord),
 }
 
 /// Says after each piece of a copy whether it goes on, and takes its time for that.
@@ -133,9 +146,20 @@ impl Partition {
         suits: impl Fn(&FsDisk) -> bool,
         pace: &Pace<'_>,
     ) -> Result<Arc<LiveObject>> {
+        self.copy_resting_seen(resting, suits, pace, &mut |_, _| {})
+    }
+
+    /// As [`Partition::copy_resting`]; `see` sees what is copied, with its place.
+    pub(crate) fn copy_resting_seen(
+        &self,
+        resting: &Resting,
+        suits: impl Fn(&FsDisk) -> bool,
+        pace: &Pace<'_>,
+        see: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<Arc<LiveObject>> {
         let objects = &self.shared.objects;
         let new = objects.make_for_move(resting.old.at.disk, suits, || self.take_object_id())?;
-        self.copy_object((&resting.old, resting.seen.size), &new, pace)?;
+        self.copy_object_seen((&resting.old, resting.seen.size), &new, pace, see)?;
         let timed = new.object.set_modified(resting.seen.modified);
         objects.observe(new.at.disk, timed)?;
         self.shared.fail_points.reach("move.copied")?;
@@ -159,7 +183,20 @@ impl Partition {
         new: &LiveObject,
         pace: &Pace<'_>,
     ) -> Result<()> {
-        let mut write = |at, bytes: &[u8]| self.write_all(new, at, bytes);
+        self.copy_object_seen((old, size), new, pace, &mut |_, _| {})
+    }
+
+    fn copy_object_seen(
+        &self,
+        (old, size): (&LiveObject, u64),
+        new: &LiveObject,
+        pace: &Pace<'_>,
+        see: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<()> {
+        let mut write = |at, bytes: &[u8]| {
+            see(at, bytes);
+            self.write_all(new, at, bytes)
+        };
         self.read_or_fetch((old, size), Some(new), pace, &mut write)?;
         self.shared.objects.set_size(new, size)
     }
@@ -293,31 +330,37 @@ impl Partition {
             return Ok(Moved::InUse);
         }
         let found = self.shared.objects.observe(new.at.disk, new.object.attributes())?;
-        self.exchange_object(ino, &mut state, (new, found), copies.as_ref());
+        let copies = copies.as_ref().map_or(TheCopies::Unknown, TheCopies::Follow);
+        self.exchange_object(ino, &mut state, (new.at, found), copies);
         Ok(Moved::Whole(seen.size))
     }
 
-    /// Has the record of a file turn to another object, which was `found` so, and its copies follow. The former one goes after
-    /// the commit.
+    /// Has the record of a file turn to another object, which was `found` so. The former one goes after the commit.
     pub(super) fn exchange_object(
         &self,
         ino: Ino,
         state: &mut State,
-        (new, found): (&LiveObject, ObjectAttributes),
-        copies: Option<&CopiesRecord>,
+        (new, found): (ObjectRef, ObjectAttributes),
+        copies: TheCopies<'_>,
     ) {
         let from = state.file().and_then(|file| file.object);
         let allocated = state.allocated_bytes;
         let Some(file) = state.file_mut() else { return };
         let mut writes = self.writes.lock();
         let dropped = self.drop_object(&mut writes, file, allocated);
-        file.object = Some(new.at);
+        file.object = Some(new);
         file.see(found);
         file.settle();
         state.allocated_bytes = found.allocated_bytes;
         self.put_inode(&mut writes, ino, state);
-        if let (Some(from), Some(record)) = (from, copies) {
-            Partition::copies_follow(&mut writes, (from.id, new.at.id), record);
+        match (from, copies) {
+            (Some(from), TheCopies::Follow(record)) => {
+                self.copies_follow(&mut writes, (from.id, new.id), record);
+            }
+            (Some(from), TheCopies::Go(record)) => {
+                self.copies_go(&mut writes, from.id, (record, new));
+            }
+            (None, _) | (_, TheCopies::Unknown) => {}
         }
         drop(writes);
         self.copies().may_need(ino);

@@ -17,6 +17,12 @@
 //! older = "30 d"
 //! files = ["*.h5", "*.csv"]
 //!
+//! [[premigrate]]
+//! name = "cold files lie in the archive too"
+//! from = "flash"
+//! to = "archive"
+//! older = "7 d"
+//!
 //! [[delete]]
 //! name = "scratch is swept"
 //! fileset = "scratch"
@@ -118,10 +124,39 @@ pub struct Policy {
     pub place: Vec<Place>,
     /// Rules that move files.
     pub migrate: Vec<Migrate>,
+    /// Rules that give files an object in an archive too. They have no fill.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub premigrate: Vec<Migrate>,
     /// Rules that list files.
     pub list: Vec<Select>,
     /// Rules that remove files.
     pub delete: Vec<Select>,
+}
+
+/// A policy in encodings without names of fields, as programs that know no premigration have it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EncodedPolicy {
+    migrate: Vec<Migrate>,
+    list: Vec<Select>,
+    delete: Vec<Select>,
+}
+
+impl From<&Policy> for EncodedPolicy {
+    /// Without the rules that place new files and those that premigrate.
+    fn from(policy: &Policy) -> EncodedPolicy {
+        EncodedPolicy {
+            migrate: policy.migrate.clone(),
+            list: policy.list.clone(),
+            delete: policy.delete.clone(),
+        }
+    }
+}
+
+impl From<EncodedPolicy> for Policy {
+    fn from(encoded: EncodedPolicy) -> Policy {
+        let EncodedPolicy { migrate, list, delete } = encoded;
+        Policy { migrate, list, delete, ..Policy::default() }
+    }
 }
 
 /// What one rule would do, or does.
@@ -129,7 +164,7 @@ pub struct Policy {
 pub struct RuleReport {
     /// Name of the rule.
     pub rule: String,
-    /// `place`, `migrate`, `delete` or `list`.
+    /// `place`, `migrate`, `premigrate`, `delete` or `list`.
     pub kind: String,
     /// What it does, and why now, or why not.
     pub reason: String,
@@ -182,11 +217,12 @@ impl Policy {
                 match kind.as_str() {
                     "place" => policy.place.push(fields.place()?),
                     "migrate" => policy.migrate.push(fields.migrate()?),
+                    "premigrate" => policy.premigrate.push(fields.premigrate()?),
                     "list" => policy.list.push(fields.select()?),
                     "delete" => policy.delete.push(fields.delete()?),
                     _ => {
                         return Err(format!(
-                            "there are no rules of kind \"{kind}\"; choose from place, migrate, delete, list"
+                            "there are no rules of kind \"{kind}\"; choose from place, migrate, premigrate, delete, list"
                         ));
                     }
                 }
@@ -194,22 +230,25 @@ impl Policy {
             }
         }
         if policy.filters().next().is_none() {
-            return Err("there are no rules: write [[place]], [[migrate]], [[delete]] or [[list]]"
-                .to_owned());
+            return Err(
+                "there are no rules: write [[place]], [[migrate]], [[premigrate]], [[delete]] or [[list]]"
+                    .to_owned(),
+            );
         }
         Ok(policy)
     }
 
     /// The pools that it names.
     pub fn pools(&self) -> impl Iterator<Item = &str> {
-        let moved = self.migrate.iter().flat_map(|rule| [rule.from.as_str(), rule.to.as_str()]);
+        let moving = self.migrate.iter().chain(&self.premigrate);
+        let moved = moving.flat_map(|rule| [rule.from.as_str(), rule.to.as_str()]);
         let selecting = self.list.iter().chain(&self.delete);
         moved.chain(selecting.filter_map(|rule| rule.from.as_deref()))
     }
 
     /// The names of its rules that change anything.
     pub fn rules(&self) -> impl Iterator<Item = &str> {
-        let moving = self.migrate.iter().map(|rule| rule.name.as_str());
+        let moving = self.migrate.iter().chain(&self.premigrate).map(|rule| rule.name.as_str());
         moving.chain(self.delete.iter().map(|rule| rule.name.as_str()))
     }
 
@@ -220,14 +259,15 @@ impl Policy {
 
     fn filters(&self) -> impl Iterator<Item = &Filter> {
         let placing = self.place.iter().map(|rule| &rule.filter);
-        let moving = placing.chain(self.migrate.iter().map(|rule| &rule.filter));
+        let to_other_pools = self.migrate.iter().chain(&self.premigrate);
+        let moving = placing.chain(to_other_pools.map(|rule| &rule.filter));
         moving.chain(self.list.iter().chain(&self.delete).map(|rule| &rule.filter))
     }
 
     /// Whether it moves or removes files, and does not only list them.
     #[must_use]
     pub fn changes_anything(&self) -> bool {
-        !self.migrate.is_empty() || !self.delete.is_empty()
+        !self.migrate.is_empty() || !self.premigrate.is_empty() || !self.delete.is_empty()
     }
 
     /// Whether names matter.
@@ -347,6 +387,19 @@ impl<'a> Fields<'a> {
         Ok(Migrate { name, from, to, fill, filter: self.filter()? })
     }
 
+    /// What is premigrated takes no less here: it has no fill to go by.
+    fn premigrate(&mut self) -> Result<Migrate, String> {
+        for key in ["above", "until"] {
+            if self.rule.contains_key(key) {
+                return Err(format!(
+                    "{}: {key} is for [[migrate]] rules, which evict premigrated files first: to premigrate a file frees nothing",
+                    self.place
+                ));
+            }
+        }
+        self.migrate()
+    }
+
     /// A new file has no size and no age.
     fn place(&mut self) -> Result<Place, String> {
         let (name, to) = (self.needed("name")?, self.needed("to")?);
@@ -441,7 +494,7 @@ mod tests {
         let cases = [
             ("", "no rules"),
             ("x = [", "TOML"),
-            ("[[move]]", "choose from place, migrate, delete, list"),
+            ("[[move]]", "choose from place, migrate, premigrate, delete, list"),
             ("[[place]]\nname = 'a'", "rule 1: to is missing"),
             ("[[place]]\nname = 'a'\nto = 'x'\nolder = '9 d'", "older is not known when"),
             ("[[place]]\nname = 'a'\nto = 'x'\nfrom = 'y'", "no key \"from\""),

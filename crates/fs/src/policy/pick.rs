@@ -13,9 +13,11 @@ const CHOSEN_MAX: usize = 1_000_000;
 /// Files that are listed for a rule at most.
 pub(crate) const LISTED_MAX: usize = 10_000;
 
-/// A file that a rule has chosen: the oldest come first.
+/// A file that a rule has chosen: those come first that lie where they go to already, then the oldest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Chosen {
+    /// It is not premigrated to the pool that it goes to.
+    pub only_here: bool,
     pub modified: Timestamp,
     pub ino: Ino,
     pub disk: DiskId,
@@ -27,6 +29,7 @@ pub(crate) struct Chosen {
 pub(crate) struct Named {
     pub place: u32,
     pub migrate: u32,
+    pub premigrate: u32,
     pub list: u32,
     pub delete: u32,
 }
@@ -44,6 +47,7 @@ impl Named {
         Named {
             place: bits(&mut policy.place.iter().map(|rule| &rule.filter)),
             migrate: bits(&mut policy.migrate.iter().map(|rule| &rule.filter)),
+            premigrate: bits(&mut policy.premigrate.iter().map(|rule| &rule.filter)),
             list: bits(&mut policy.list.iter().map(|rule| &rule.filter)),
             delete: bits(&mut policy.delete.iter().map(|rule| &rule.filter)),
         }
@@ -54,6 +58,7 @@ impl Named {
         Named {
             place: self.place | other.place,
             migrate: self.migrate | other.migrate,
+            premigrate: self.premigrate | other.premigrate,
             list: self.list | other.list,
             delete: self.delete | other.delete,
         }
@@ -67,6 +72,8 @@ pub(crate) struct Seen<'a> {
     /// Name of its fileset; empty for the root fileset.
     pub fileset: &'a str,
     pub named: Named,
+    /// The archive that it lies in too.
+    pub premigrated_to: Option<DiskId>,
 }
 
 /// What one rule has chosen.
@@ -123,6 +130,7 @@ pub(crate) struct Picker<'a> {
     /// What new files would be placed so.
     pub place: Vec<Choice>,
     pub migrate: Vec<Choice>,
+    pub premigrate: Vec<Choice>,
     pub list: Vec<Choice>,
     pub delete: Vec<Choice>,
     pub inodes: u64,
@@ -147,6 +155,14 @@ impl<'a> Picker<'a> {
             Choice::new(wanted, text, CHOSEN_MAX)
         });
         let migrate = migrate.collect();
+        let premigrate = policy.premigrate.iter().map(|rule| {
+            let text = format!(
+                "files of pool {} that match and do not lie in {} yet; they stay here too",
+                rule.from, rule.to
+            );
+            Choice::new(None, text, CHOSEN_MAX)
+        });
+        let premigrate = premigrate.collect();
         let place = policy.place.iter().map(|rule| {
             let text = format!("new files that match lie in pool {}", rule.to);
             Choice::new(None, text, LISTED_MAX)
@@ -156,7 +172,7 @@ impl<'a> Picker<'a> {
         let list = policy.list.iter().map(listed).collect();
         let removed = |_| Choice::new(None, "removes files that match".to_owned(), CHOSEN_MAX);
         let delete = policy.delete.iter().map(removed).collect();
-        Picker { policy, pools, archives, now, place, migrate, list, delete, inodes: 0 }
+        Picker { policy, pools, archives, now, place, migrate, premigrate, list, delete, inodes: 0 }
     }
 
     /// Looks at an inode.
@@ -170,6 +186,7 @@ impl<'a> Picker<'a> {
         let at = record.layout.object();
         let pool = at.and_then(|at| pools.get(&at.disk));
         let file = Chosen {
+            only_here: true,
             modified: record.modified,
             ino: seen.ino,
             disk: at.map_or(DiskId(0), |at| at.disk),
@@ -204,8 +221,15 @@ impl<'a> Picker<'a> {
                 && fits(&rule.filter, seen.named.migrate, *number)
                 && !(self.archives.contains(&rule.to) && rule.filter.was_used(record, now))
         });
-        if let Some((number, _)) = first {
-            self.migrate[number].add(file);
+        let archive = seen.premigrated_to.and_then(|disk| pools.get(&disk));
+        if let Some((number, rule)) = first {
+            self.migrate[number].add(Chosen { only_here: archive != Some(&rule.to), ..file });
+        }
+        let first = (policy.premigrate.iter().enumerate()).find(|(number, rule)| {
+            pool == Some(&rule.from) && fits(&rule.filter, seen.named.premigrate, *number)
+        });
+        if let Some((number, _)) = first.filter(|(_, rule)| archive != Some(&rule.to)) {
+            self.premigrate[number].add(file);
         }
     }
 }
@@ -296,7 +320,8 @@ mod tests {
         let mut picker = Picker::new(policy, pools, (&[fill], &NO_ARCHIVES), now);
         for (ino, record, name) in files {
             let named = Named::of(policy, name);
-            picker.see(&Seen { ino: Ino(*ino), record, fileset: "data", named });
+            let premigrated_to = (*name == b"premigrated").then_some(DiskId(1));
+            picker.see(&Seen { ino: Ino(*ino), record, fileset: "data", named, premigrated_to });
         }
         picker
     }
@@ -329,6 +354,28 @@ mod tests {
     }
 
     #[test]
+    fn premigrated_files_are_evicted_first_and_not_premigrated_again() {
+        let policy = Policy {
+            migrate: vec![rule("full", Some((80, 60)), Filter::default())],
+            premigrate: vec![rule("cold", None, Filter::default())],
+            ..Policy::default()
+        };
+        let files = [
+            (1, record(0, 200, 1), &b"old"[..]),
+            (2, record(0, 200, 9), b"premigrated"),
+            (3, record(0, 200, 8), b"premigrated"),
+            (4, record(0, 200, 2), b"old"),
+        ];
+        let pools = pools();
+        let mut picker = pick(&policy, &pools, 900, &files);
+        let inos = |choice: Choice| -> Vec<u64> {
+            choice.into_files().iter().map(|file| file.ino.0).collect()
+        };
+        assert_eq!(inos(picker.migrate.remove(0)), [3, 2]);
+        assert_eq!(inos(picker.premigrate.remove(0)), [1, 4]);
+    }
+
+    #[test]
     fn the_first_rule_that_matches_a_file_decides() {
         let named = |pattern: &str| Filter { files: vec![pattern.to_owned()], ..Filter::default() };
         let large = Filter { larger: Some(150), user: Some(7), ..Filter::default() };
@@ -347,7 +394,7 @@ mod tests {
                 from: Some("flash".into()),
                 filter: named("*.tmp"),
             }],
-            place: Vec::new(),
+            ..Policy::default()
         };
         let files = [
             (1, record(0, 200, 5), &b"a.h5"[..]),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::namespace::shared_disks::ProbeTurn;
 use crate::namespace::{LostDisk, NewDisk};
-use crate::policy::{Policy, PolicyReport};
+use crate::policy::{EncodedPolicy, PolicyReport};
 use crate::record::{DiskRecord, ObjectRef};
 use crate::tasks::{Progress, StoredWork, TaskRecord};
 
@@ -40,7 +40,7 @@ pub(crate) enum DiskOrder {
         fileset: String,
         pool: String,
     },
-    RunPolicy(Policy),
+    RunPolicy(EncodedPolicy),
     Tasks,
     ChangeTask(u64, TaskChange),
     /// Which of its files lie on a disk.
@@ -51,7 +51,7 @@ pub(crate) enum DiskOrder {
     /// How many objects its files have on each disk.
     Count,
     /// What a policy would do with its files.
-    LookAtPolicy(Policy),
+    LookAtPolicy(EncodedPolicy),
     /// Whether programs of the node may have an object of a shared disk mapped.
     IsMapped(ObjectRef),
     /// A turn in finding out whether a shared disk is coherent.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use pace::{Order, Pace};
 
-use crate::policy::Policy;
+use crate::policy::{EncodedPolicy, Migrate, Policy};
 use crate::record::{DiskRecord, Record};
 
 /// What a task does.
@@ -121,9 +121,11 @@ pub enum StoredWork {
     /// See [`Work::Rebalance`].
     Rebalance(String),
     /// See [`Work::Policy`].
-    Policy(Policy),
+    Policy(EncodedPolicy),
     /// See [`Work::Scrub`].
     Scrub(Option<String>),
+    /// See [`Work::Policy`]: with rules that premigrate.
+    Premigrate(EncodedPolicy, Vec<Migrate>),
 }
 
 impl From<&Work> for StoredWork {
@@ -131,7 +133,12 @@ impl From<&Work> for StoredWork {
         match work {
             Work::Drain { disk, to } => StoredWork::Drain(disk.clone(), to.clone()),
             Work::Rebalance { pool } => StoredWork::Rebalance(pool.clone()),
-            Work::Policy { policy } => StoredWork::Policy(policy.clone()),
+            Work::Policy { policy } if policy.premigrate.is_empty() => {
+                StoredWork::Policy(policy.into())
+            }
+            Work::Policy { policy } => {
+                StoredWork::Premigrate(policy.into(), policy.premigrate.clone())
+            }
             Work::Scrub { fileset } => StoredWork::Scrub(fileset.clone()),
         }
     }
@@ -142,7 +149,10 @@ impl From<StoredWork> for Work {
         match work {
             StoredWork::Drain(disk, to) => Work::Drain { disk, to },
             StoredWork::Rebalance(pool) => Work::Rebalance { pool },
-            StoredWork::Policy(policy) => Work::Policy { policy },
+            StoredWork::Policy(policy) => Work::Policy { policy: policy.into() },
+            StoredWork::Premigrate(policy, premigrate) => {
+                Work::Policy { policy: Policy { premigrate, ..policy.into() } }
+            }
             StoredWork::Scrub(fileset) => Work::Scrub { fileset },
         }
     }

@@ -79,10 +79,11 @@ impl Cold {
 
     pub(crate) fn fsck(&self, repair: Repair) -> forebay_fs::fsck::Report {
         let none = FailPoints::none();
-        let disks: Vec<NamedDisk> = vec![
+        let mut disks: Vec<NamedDisk> = vec![
             ("disk-one".to_owned(), self.rig.disk.as_disk()),
             (COLD.to_owned(), self.archive(&none)),
         ];
+        disks.extend(self.rig.second_disk(&none).map(|disk| ("disk-two".to_owned(), disk)));
         fsck_with(&self.rig.stores(), &disks, (repair, false), Archives::Checked)
     }
 

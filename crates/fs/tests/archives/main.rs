@@ -3,6 +3,7 @@
 
 mod cold;
 mod counts;
+mod premigrated;
 #[path = "../support/mod.rs"]
 mod support;
 

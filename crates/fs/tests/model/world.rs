@@ -200,13 +200,13 @@ impl<'a> World<'a> {
 
     /// Makes all copies that are due, or compares and mends them, if files have copies.
     pub fn care_for_copies(&mut self, pick: Pick) {
-        if self.rig.copies.is_none() {
+        if self.rig.copies.is_none() && !self.rig.has_archive() {
             return;
         }
         // Only what is committed is copied.
         self.commit();
         self.fs().make_copies().unwrap();
-        if pick.is_multiple_of(4) {
+        if pick.is_multiple_of(4) && self.rig.copies.is_some() {
             let number = self.fs().scrub(None).unwrap();
             self.commit();
             self.fs().work_through(number, &mut |_| {}).unwrap();
@@ -214,13 +214,17 @@ impl<'a> World<'a> {
         self.commit();
     }
 
-    /// Moves a file to the archive, if there is one and nobody has the file open.
+    /// Moves a file to the archive, or premigrates it, if there is an archive and nobody has the file open.
     pub fn archive(&mut self, pick: Pick) {
         let files = self.tree.select(|node| node.content().is_some());
         let Some(ino) = World::choose(pick, &files).filter(|_| self.rig.has_archive()) else {
             return;
         };
-        let outcome = self.fs().migrate_files("archive", &[ino]).unwrap();
+        let premigrates = pick.is_multiple_of(3);
+        let outcome = match premigrates {
+            true => self.fs().premigrate_files("archive", &[ino]).unwrap(),
+            false => self.fs().migrate_files("archive", &[ino]).unwrap(),
+        };
         assert!(!matches!(outcome[..], [Migrated::Failed { .. }]), "{outcome:?}");
         self.note_commit(None);
     }

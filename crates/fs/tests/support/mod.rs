@@ -185,7 +185,7 @@ impl Rig {
     }
 
     /// The second disk, if there is one.
-    fn second_disk(&self, points: &FailPoints) -> Option<Arc<dyn Disk>> {
+    pub fn second_disk(&self, points: &FailPoints) -> Option<Arc<dyn Disk>> {
         let disk = self.copies.as_ref()?.reopen_with_fail_points(points.clone());
         Some(Arc::new(disk))
     }

@@ -12,10 +12,10 @@ use crate::inode::State;
 use crate::object::{FsDisk, LiveObject};
 use crate::partition::Partition;
 use crate::partition::relocate::{Moved, Pace, Resting};
-use crate::record::{CopiesRecord, ObjectRef};
+use crate::record::{CopiesRecord, DiskUse, ObjectRef};
 
 /// How long it is waited for those who are about to write to files.
-const TURN_MAX: Duration = Duration::from_millis(100);
+pub(super) const TURN_MAX: Duration = Duration::from_millis(100);
 
 /// What became of the copies of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,9 @@ impl Partition {
         let disk = self.shared.objects.disk(at.disk)?;
         if disk.is_archive() {
             return Ok(Settled::Nothing);
+        }
+        if self.copies.wanted() < 2 && disk.is_sound() && self.copies_of(at.id)?.is_none() {
+            return Ok(Settled::Fine(0));
         }
         if !disk.is_sound() {
             let has_turned = self.take_over(ino)?;
@@ -108,7 +111,8 @@ impl Partition {
             // One on a disk that is not there counts again with it, unless somebody has said that it is lost.
             let may_come = |at: &&ObjectRef| {
                 let disk = self.shared.objects.disk(at.disk);
-                !kept.contains(at) && disk.is_ok_and(FsDisk::is_expected)
+                let comes = |disk: &FsDisk| disk.is_expected() && !disk.is_archive();
+                !kept.contains(at) && disk.is_ok_and(comes)
             };
             let others: Vec<ObjectRef> = record.copies.iter().filter(may_come).copied().collect();
             kept.extend(others.into_iter().take(wanted - kept.len() - made.copies.len()));
@@ -118,8 +122,13 @@ impl Partition {
             Some(record) => record.checksum,
             None => made.checksum,
         };
-        let copies = kept.into_iter().chain(made.places()).collect();
-        let next = self.record_of(resting.ino, seen, checksum, copies);
+        let mut copies: Vec<ObjectRef> = kept.into_iter().chain(made.places()).collect();
+        let mut archived_bytes = 0;
+        if let Some(record) = record.as_ref().filter(|_| is_same) {
+            copies.extend(self.good_archived(record));
+            archived_bytes = record.archived_bytes;
+        }
+        let next = self.record_of(resting.ino, seen, checksum, (copies, archived_bytes));
         let is_as_before =
             record.as_ref().is_some_and(|record| !record.is_behind && record.copies == next.copies);
         if !is_as_before && !self.note_copies(resting, record.as_ref(), next)? {
@@ -131,21 +140,29 @@ impl Partition {
     }
 
     /// What is noted of copies that were just made; the inode's part comes when it is noted.
-    fn record_of(
+    pub(super) fn record_of(
         &self,
         ino: Ino,
         seen: ObjectAttributes,
         checksum: u64,
-        copies: Vec<ObjectRef>,
+        (copies, archived_bytes): (Vec<ObjectRef>, u64),
     ) -> CopiesRecord {
-        let (size, modified) = (seen.size, seen.modified);
-        let (changed, made) = (modified, self.now());
-        let (epoch, is_behind) = (self.epoch, false);
-        CopiesRecord { ino, size, modified, checksum, changed, made, epoch, is_behind, copies }
+        CopiesRecord {
+            ino,
+            size: seen.size,
+            modified: seen.modified,
+            checksum,
+            changed: seen.modified,
+            made: self.now(),
+            epoch: self.epoch,
+            is_behind: false,
+            copies,
+            archived_bytes,
+        }
     }
 
     /// Whether an object holds what it held when its copies were made.
-    fn is_as_copied(
+    pub(super) fn is_as_copied(
         &self,
         record: &CopiesRecord,
         (old, seen): (&LiveObject, ObjectAttributes),
@@ -190,6 +207,15 @@ impl Partition {
             }
         }
         good
+    }
+
+    /// The copy in an archive, if there is one and it may stay.
+    pub(super) fn good_archived(&self, record: &CopiesRecord) -> Option<ObjectRef> {
+        let objects = &self.shared.objects;
+        let at = record.archived(|disk| objects.is_archive(disk))?;
+        // Of one that does not answer too.
+        let stays = objects.disk(at.disk).is_ok_and(|disk| disk.used() == DiskUse::Normal);
+        stays.then_some(at)
     }
 
     /// Makes copies of an object, published and synced, until there are `wanted` with those that are `kept`, or no other
@@ -321,12 +347,12 @@ impl Partition {
         // Without copies there is nothing to remember but the checksum, which goes with the wish for copies.
         let is_wanted = !next.copies.is_empty() || self.copies.wanted() > 1;
         let now = is_wanted.then_some(next);
-        Self::put_copies(&mut self.writes.lock(), at.id, before, now);
+        self.put_copies(&mut self.writes.lock(), at.id, before, now);
         self.copies.replaced.lock().extend(gone);
     }
 
     /// Whether a file is at rest since its copy was begun.
-    fn rests_still(&self, state: &State, resting: &Resting) -> Result<bool> {
+    pub(super) fn rests_still(&self, state: &State, resting: &Resting) -> Result<bool> {
         let (old, seen) = (&resting.old, resting.seen);
         let Some(file) = state.file().filter(|_| state.nlink > 0) else { return Ok(false) };
         let is_undisturbed =
@@ -356,7 +382,7 @@ impl Partition {
         let record = self.copies_of(live.at.id)?;
         let wanted = usize::from(self.copies.wanted().max(1)) - 1;
         let no_pace = |_: u64| -> Result<()> { Ok(()) };
-        let mut kept = Vec::new();
+        let (mut kept, mut archived, mut archived_bytes) = (Vec::new(), None, 0);
         if let Some(record) = &record
             && self.is_as_copied(
                 &CopiesRecord { is_behind: true, ..record.clone() },
@@ -366,6 +392,7 @@ impl Partition {
         {
             kept = self.good_copies(live.at, record);
             kept.truncate(wanted);
+            (archived, archived_bytes) = (self.good_archived(record), record.archived_bytes);
         }
         let made = self.make_copies((live, seen), &kept, wanted, &no_pace)?;
         let is_short = kept.len() + made.copies.len() < wanted;
@@ -375,8 +402,8 @@ impl Partition {
         if made.copies.is_empty() {
             return Ok(());
         }
-        let copies = kept.into_iter().chain(made.places()).collect();
-        let next = self.record_of(ino, seen, made.checksum, copies);
+        let copies = kept.into_iter().chain(made.places()).chain(archived).collect();
+        let next = self.record_of(ino, seen, made.checksum, (copies, archived_bytes));
         let is_noted = self.note_synced(ino, live, next)?;
         for copy in made.copies {
             if is_noted {

@@ -10,25 +10,28 @@
 //!
 //! Lock order: `turn`, then the lock of an inode, then the write set. No store is read with an inode's lock held.
 //!
+//! A copy may also lie in an archive: see `premigrate.rs`. It is made only by those who want it, and goes when the file is written.
+//!
 //! What survives a crash: the records, and the copies that they name: these were synced before. A copy that no record names is
 //! removed by the sweep, and so is a record of an object to which nothing refers any more.
 
 mod making;
+mod premigrate;
+mod takeover;
 mod verify;
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_base::{DiskId, Ino, ObjectId};
+use forebay_disk::ObjectAttributes;
 use forebay_store::Store;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) use self::making::Settled;
 pub(crate) use self::verify::Verified;
 use crate::error::{FsError, Result};
-use crate::inode::{State, Way};
 use crate::key::{self, Key};
 use crate::object::LiveObject;
 use crate::partition::Partition;
@@ -47,6 +50,8 @@ pub(crate) struct Copies {
     in_use: AtomicBool,
     /// In how many failure groups each file is to lie.
     wanted: AtomicU8,
+    /// While that is one: objects of this number and above have no copies. Young files pay nothing for what others have.
+    none_from: AtomicU64,
     /// Held shared while somebody is about to write to a file; exclusively while it is decided whether a copy is the file.
     turn: RwLock<()>,
     /// Files that were opened for writing since their copies were made, or that need others.
@@ -63,15 +68,20 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
-    /// What the store of a fileset says.
+    /// What the store of a fileset says, whose objects have numbers below `objects_below`.
     ///
     /// # Errors
     /// What the store says.
-    pub fn read(store: &dyn Store, settings: &FilesetSettings) -> Result<Copies> {
+    pub fn read(
+        store: &dyn Store,
+        settings: &FilesetSettings,
+        objects_below: u64,
+    ) -> Result<Copies> {
         let (from, to) = key::prefix_range(&[key::COPIES]);
         let copies = Copies::default();
         let has_any = !store.scan(&from, &to, 1)?.is_empty();
         copies.in_use.store(has_any, Ordering::Release);
+        copies.none_from.store(if has_any { objects_below } else { 0 }, Ordering::Release);
         copies.want(settings.copies);
         copies.look_due.store(copies.is_in_use(), Ordering::Release);
         Ok(copies)
@@ -84,6 +94,17 @@ impl Copies {
         if before != 0 && before != wanted {
             self.look_at_all();
         }
+    }
+
+    /// An object is about to have a copy, whatever each file is to have.
+    pub fn expect(&self, id: ObjectId) {
+        self.none_from.fetch_max(id.local() + 1, Ordering::AcqRel);
+        self.in_use.store(true, Ordering::Release);
+    }
+
+    /// Whether an object may have copies, or is to have some.
+    fn may_concern(&self, id: ObjectId) -> bool {
+        self.wanted() > 1 || id.local() < self.none_from.load(Ordering::Acquire)
     }
 
     /// Whether there are copies, or are to be some.
@@ -150,6 +171,12 @@ impl Copies {
 }
 
 impl CopiesRecord {
+    /// What the object in the archive looks like.
+    pub(super) fn attributes_in_archive(&self) -> ObjectAttributes {
+        let (size, modified) = (self.size, self.modified);
+        ObjectAttributes { size, allocated_bytes: self.archived_bytes, modified }
+    }
+
     /// Whether a later change of the object would have given it another time.
     fn tells_later_changes(&self) -> bool {
         self.made.since(self.modified) >= TICK
@@ -193,13 +220,17 @@ impl Partition {
 
     /// Notes the copies of an object, instead of those that it had.
     fn put_copies(
+        &self,
         writes: &mut WriteSet,
         id: ObjectId,
         before: Option<&CopiesRecord>,
         now: Option<&CopiesRecord>,
     ) {
         match now {
-            Some(record) => writes.put(key::copies(id), encode(record), Known::MayExist),
+            Some(record) => {
+                self.copies.expect(id);
+                writes.put(key::copies(id), encode(record), Known::MayExist);
+            }
             None if before.is_some() => writes.delete(key::copies(id)),
             None => {}
         }
@@ -219,8 +250,13 @@ impl Partition {
         writes: bool,
         mut operation: impl FnMut() -> Result<T>,
     ) -> Result<T> {
-        if !self.copies.is_in_use() {
-            return operation();
+        if !self.has_to_do_with_copies(ino)? {
+            let done = operation();
+            if writes && self.has_to_do_with_copies(ino)? {
+                // Its first copy was begun meanwhile, and may be noted before what is open now was seen.
+                drop(self.mark_written(ino)?);
+            }
+            return done;
         }
         if self.is_on_bad_disk(ino)? {
             self.take_over(ino)?;
@@ -257,10 +293,20 @@ impl Partition {
             })
     }
 
-    fn is_on_bad_disk(&self, ino: Ino) -> Result<bool> {
+    fn place_in_memory(&self, ino: Ino) -> Result<Option<ObjectRef>> {
         let inode = self.inode(ino)?;
         let at = inode.lock().file().and_then(|file| file.object);
-        Ok(match at {
+        Ok(at)
+    }
+
+    fn has_to_do_with_copies(&self, ino: Ino) -> Result<bool> {
+        Ok(self.copies.is_in_use()
+            && (self.copies.wanted() > 1
+                || self.place_in_memory(ino)?.is_some_and(|at| self.copies.may_concern(at.id))))
+    }
+
+    fn is_on_bad_disk(&self, ino: Ino) -> Result<bool> {
+        Ok(match self.place_in_memory(ino)? {
             Some(at) => !self.shared.objects.disk(at.disk)?.is_sound(),
             None => false,
         })
@@ -269,114 +315,45 @@ impl Partition {
     /// Marks the copies of a file as behind. While the result lives no copy is taken for the file.
     fn mark_written(&self, ino: Ino) -> Result<RwLockReadGuard<'_, ()>> {
         let turn = self.copies.turn.read();
-        let inode = self.inode(ino)?;
-        let at = inode.lock().file().and_then(|file| file.object);
-        if let Some(at) = at
-            && let Some(record) = self.copies_of(at.id)?
+        let record = match self.place_in_memory(ino)? {
+            Some(at) => self.copies_of(at.id)?.map(|record| (at.id, record)),
+            None => None,
+        };
+        if record.is_some() || self.copies.wanted() > 1 {
+            self.copies.may_need(ino);
+        }
+        if let Some((id, record)) = record
             && !record.is_behind
         {
             let behind = CopiesRecord { is_behind: true, ..record };
-            self.writes.lock().put(key::copies(at.id), encode(&behind), Known::MayExist);
+            self.writes.lock().put(key::copies(id), encode(&behind), Known::MayExist);
         }
-        self.copies.may_need(ino);
         Ok(turn)
-    }
-
-    // --- an object is lost ---
-
-    /// Has a file turn to a copy of its object, if one is there that may stand for it. Whether it has another object now.
-    ///
-    /// # Errors
-    /// What the store says.
-    pub(crate) fn take_over(&self, ino: Ino) -> Result<bool> {
-        let _nobody_begins_to_write = self.copies.turn.write();
-        let inode = self.inode(ino)?;
-        let at = inode.lock().file().and_then(|file| file.object);
-        let Some(at) = at else { return Ok(false) };
-        let Some(record) = self.copies_of(at.id)? else { return Ok(false) };
-        let Some(copy) = self.open_copy(&record) else { return Ok(false) };
-        // One that its disk does not have was never synced before a crash: it will not come back.
-        let is_gone = matches!(self.shared.objects.attributes(at), Ok(None));
-        let is_given_up = is_gone || !self.shared.objects.disk(at.disk)?.is_expected();
-        let mut state = inode.lock();
-        let is_same = state.file().is_some_and(|file| file.object == Some(at));
-        if !is_same || !may_stand_for(&record, &state, is_given_up) {
-            self.shared.objects.drop_handle(copy);
-            return Ok(!is_same);
-        }
-        self.turn_to_other(ino, &mut state, (at, &record), &copy);
-        drop(state);
-        self.shared.objects.drop_handle(copy);
-        self.copies.may_need(ino);
-        self.shared.fail_points.reach("takeover.turned")?;
-        Ok(true)
-    }
-
-    /// Opens the first copy that is there and has its size.
-    fn open_copy(&self, record: &CopiesRecord) -> Option<Arc<LiveObject>> {
-        let objects = &self.shared.objects;
-        let is_sound = |at: &&ObjectRef| objects.disk(at.disk).is_ok_and(|disk| disk.is_sound());
-        record.copies.iter().filter(is_sound).find_map(|at| {
-            let live = objects.open(*at).ok()?;
-            (live.opened_attributes.size == record.size).then_some(live)
-        })
-    }
-
-    fn turn_to_other(
-        &self,
-        ino: Ino,
-        state: &mut State,
-        (at, record): (ObjectRef, &CopiesRecord),
-        copy: &Arc<LiveObject>,
-    ) {
-        let is_older = state.size != record.size || state.changed != record.changed;
-        if record.is_behind && is_older {
-            tracing::error!(%ino, object = %at.id, "what was written since the latest copy is lost with its disk");
-            self.damage.note(ino, "what was written since its latest copy is lost with a disk");
-            (state.modified, state.changed) = (record.modified, self.now());
-        } else {
-            tracing::warn!(%ino, object = %at.id, copy = %copy.at.id, "a file goes on with a copy of its object");
-        }
-        let rest: Vec<ObjectRef> =
-            record.copies.iter().copied().filter(|other| *other != copy.at).collect();
-        let next = (!rest.is_empty()).then(|| CopiesRecord {
-            copies: rest,
-            is_behind: false,
-            epoch: self.epoch,
-            ..record.clone()
-        });
-        let allocated = state.allocated_bytes;
-        let Some(file) = state.file_mut() else { return };
-        let mut writes = self.writes.lock();
-        let dropped = self.drop_object(&mut writes, file, allocated);
-        file.object = Some(copy.at);
-        file.see(copy.opened_attributes);
-        file.is_cut = false;
-        file.pages_valid = false;
-        if file.opens.handles > 0 {
-            file.live = Some(Arc::clone(copy));
-        } else {
-            file.settle();
-        }
-        state.size = record.size;
-        state.allocated_bytes = copy.opened_attributes.allocated_bytes;
-        self.put_inode(&mut writes, ino, state);
-        Self::put_copies(&mut writes, at.id, Some(record), None);
-        Self::put_copies(&mut writes, copy.at.id, None, next.as_ref());
-        drop(writes);
-        dropped.into_iter().for_each(|live| self.shared.objects.drop_handle(live));
     }
 
     // --- what goes ---
 
     /// Has the copies of a file follow it to another object, which holds the same bytes. In the critical section of that.
     pub(crate) fn copies_follow(
+        &self,
         writes: &mut WriteSet,
         (from, to): (ObjectId, ObjectId),
         record: &CopiesRecord,
     ) {
-        Self::put_copies(writes, from, Some(record), None);
-        Self::put_copies(writes, to, None, Some(record));
+        self.put_copies(writes, from, Some(record), None);
+        self.put_copies(writes, to, None, Some(record));
+    }
+
+    /// A file turns to its copy `but`: the others go. In the critical section of that.
+    pub(crate) fn copies_go(
+        &self,
+        writes: &mut WriteSet,
+        from: ObjectId,
+        (record, but): (&CopiesRecord, ObjectRef),
+    ) {
+        self.put_copies(writes, from, Some(record), None);
+        let others = record.copies.iter().copied().filter(|at| *at != but);
+        self.copies.replaced.lock().extend(others);
     }
 
     /// The copies that follow a file to another disk. While the first part of the result lives nobody begins to write.
@@ -420,7 +397,7 @@ impl Partition {
             let _one_at_a_time = self.copies.turn.write();
             for id in dropped {
                 let Some(record) = self.copies_of(id)? else { continue };
-                Self::put_copies(&mut self.writes.lock(), id, Some(&record), None);
+                self.put_copies(&mut self.writes.lock(), id, Some(&record), None);
                 self.copies.replaced.lock().extend(record.copies);
             }
         }
@@ -469,7 +446,7 @@ impl Partition {
         }
     }
 
-    /// The disks of the copies of a file, as it is now.
+    /// The disks of the copies of a file, as it is now; of one in an archive too.
     ///
     /// # Errors
     /// What the store says.
@@ -496,12 +473,19 @@ impl Partition {
             None => wanted > 0 || !disk.is_sound(),
             Some(record) => {
                 let good = self.good_copies(at, &record).len();
+                let archived = self.good_archived(&record);
                 record.is_behind
                     || !disk.is_sound()
                     || good != wanted
-                    || record.copies.len() != wanted
+                    || record.copies.len() != wanted + usize::from(archived.is_some())
             }
         })
+    }
+
+    /// Whether the copies in a record are all that its file is to have, where it is to lie in one failure group.
+    pub(crate) fn is_settled(&self, record: &CopiesRecord) -> bool {
+        let is_behind = record.is_behind || record.epoch <= self.suspect_epoch;
+        !is_behind && record.copies.len() == usize::from(self.good_archived(record).is_some())
     }
 
     /// Whether a file has a copy, as it is now, on another disk than its object.
@@ -522,18 +506,4 @@ impl Partition {
         let record = self.copies_of(at.id)?.filter(is_current);
         Ok(record.is_some_and(|record| record.copies.iter().any(is_there)))
     }
-}
-
-/// Whether a copy may stand for a file whose object cannot be reached.
-fn may_stand_for(record: &CopiesRecord, state: &State, is_given_up: bool) -> bool {
-    let Some(file) = state.file() else { return false };
-    // The kernel has the object itself, and whoever writes has the file open for that.
-    let is_held = file.opens.way == Some(Way::Direct) || file.opens.is_written();
-    if file.opens.handles > 0 && is_held {
-        return false;
-    }
-    let is_as_copied = record.size == state.size
-        && record.changed == state.changed
-        && record.tells_later_changes();
-    is_given_up || !record.is_behind || is_as_copied
 }

@@ -124,7 +124,9 @@ impl Partition {
         let own_is_sound = own && resting.seen.size == record.size;
         let mut look =
             Look { own_is_sound, sound: Vec::new(), bad: Vec::new(), read: resting.seen.size };
-        for at in &record.copies {
+        // What lies in an archive has its own checksums, and is not fetched for this.
+        let here = record.copies.iter().filter(|at| !self.shared.objects.is_archive(at.disk));
+        for at in here {
             let copy = match self.shared.objects.open(*at) {
                 Ok(copy) => copy,
                 // It is not there, and may be what it is to be.
