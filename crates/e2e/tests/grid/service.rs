@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use forebay_e2e::wait_until;
 use serde_json::Value;
@@ -41,14 +42,18 @@ fn show(grid: &Fixture, name: &str) -> Value {
 
 fn try_get(address: &str, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     Ok(text)
 }
 
-fn get(address: &str, path: &str) -> String {
-    try_get(address, path).unwrap()
+/// Waits until a service says where it runs: a connection of another program may have its port for a moment.
+fn wait_for_answer(address: &str, wanted: &str) {
+    wait_until(&format!("{wanted} answers"), LIMIT, || {
+        try_get(address, "/host").is_ok_and(|text| text.contains(wanted))
+    });
 }
 
 fn wait_for_ready(grid: &Fixture, name: &str) -> String {
@@ -63,7 +68,7 @@ fn a_service_is_found_by_its_name_and_starts_again_when_it_is_killed() {
     let more = ["--port", "auto", "--address-file", "web.json", "--wait", "--", "sh", "-c", SERVER];
     let address = grid.forebay(&["service", "start", "web"], &more).output();
     let address = address.trim();
-    assert!(get(address, "/host").contains("web on h1"));
+    wait_for_answer(address, "web on h1");
     let shown = show(&grid, "web");
     assert_eq!((&shown["state"], &shown["host"]), (&"ready".into(), &"h1".into()));
     assert!(address.ends_with(&format!(":{}", shown["port"])), "{address} {shown}");
@@ -87,7 +92,7 @@ fn a_service_is_found_by_its_name_and_starts_again_when_it_is_killed() {
     // The controller and the agent are killed: it goes on, and is known to be ready.
     grid.kill_daemon(1);
     grid.kill_daemon(0);
-    assert!(get(address, "/host").contains("web on h1"));
+    wait_for_answer(address, "web on h1");
     grid.start_controller();
     grid.start_agent();
     grid.wait_for_host();
@@ -155,18 +160,14 @@ fn a_service_moves_to_another_host_and_away_from_one_that_dies() {
     let more = ["--port", "auto", "-m", "h1+1 others", "--wait", "--", "sh", "-c", SERVER];
     let address = grid.forebay(&["service", "start", "web"], &more).output();
     let address = address.trim();
-    wait_until("it answers", LIMIT, || {
-        try_get(address, "/host").is_ok_and(|text| text.contains("web on h1"))
-    });
+    wait_for_answer(address, "web on h1");
     grid.forebay(&["service", "move", "web", "--to", "h2"], &[]).succeeds();
     wait_until("it is on the second host", LIMIT, || {
         let shown = show(&grid, "web");
         shown["host"] == "h2" && shown["ready"] == true
     });
     // Both hosts are this machine: what ends on the first one may answer for a moment more.
-    wait_until("it answers under the same address", LIMIT, || {
-        try_get(address, "/host").is_ok_and(|text| text.contains("web on h2"))
-    });
+    wait_for_answer(address, "web on h2");
     // The second host dies with all that it runs.
     let mut agent = grid.daemons.remove(2);
     // SAFETY: it is not waited for yet, so the number is its own.
@@ -176,8 +177,6 @@ fn a_service_moves_to_another_host_and_away_from_one_that_dies() {
         let shown = show(&grid, "web");
         shown["host"] == "h1" && shown["ready"] == true
     });
-    wait_until("it answers there", LIMIT, || {
-        try_get(address, "/host").is_ok_and(|text| text.contains("web on h1"))
-    });
+    wait_for_answer(address, "web on h1");
     assert_eq!(show(&grid, "web")["failures"], 0);
 }

@@ -69,6 +69,9 @@ impl Walk<'_> {
 impl Grid {
     /// Refuses a job that would wait for itself, through however many others.
     pub(super) fn check_cycle(&self, waiter: Waiter<'_>) -> Result<(), Refusal> {
+        if !self.may_be_awaited(waiter) {
+            return Ok(());
+        }
         let mut walk = Walk::default();
         self.follow(waiter, waiter, &mut walk);
         while let Some(id) = walk.next.pop() {
@@ -84,6 +87,14 @@ impl Grid {
             }
         }
         Ok(())
+    }
+
+    /// Whether any job may wait for one: a condition names it, or a later job has its name.
+    fn may_be_awaited(&self, Waiter { id, user, name, condition }: Waiter<'_>) -> bool {
+        let (next, end) = (JobId(id.0 + 1), JobId(u64::MAX));
+        self.index.dependents.contains_key(&id)
+            || condition.jobs().contains(&id)
+            || self.index.names.unfinished_between(user, name, next, end).next().is_some()
     }
 
     /// Finds what a job waits for; `changed` is how one of all jobs will be.
@@ -124,10 +135,10 @@ fn told(job: JobId, path: &[(JobId, Link)]) -> String {
         return told;
     }
     for (place, (next, link)) in path.iter().take(SHOWN_MAX).enumerate() {
-        told += if place == 0 { ": it waits for job " } else { ", that for job " };
+        told += if place == 0 { ": it waits for job " } else { ", which waits for job " };
         told += &next.to_string();
         if *link == Link::SameName {
-            told += " with the same name (singleton())";
+            told += " (same name, singleton())";
         }
     }
     if path.len() > SHOWN_MAX {

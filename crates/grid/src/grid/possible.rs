@@ -190,7 +190,7 @@ impl Grid {
         }
         if condition.pairs_of_all() < pairs.len() {
             let fault = "[*] in a dependency can be combined by && only, not by ||: each element waits for its own partner, and the \
-                         rest of the condition is that of the whole job. Join with &&, or name single elements, as in done(12[3])";
+                         other conditions apply to the whole job. Join with &&, or name single elements, as in done(12[3])";
             return refused(fault.to_owned());
         }
         if pairs.iter().any(|(test, _)| matches!(test, Test::StartedFor(_))) {

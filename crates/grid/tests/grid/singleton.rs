@@ -161,12 +161,15 @@ fn jobs_that_would_wait_for_each_other_through_singleton_are_refused_with_the_cy
     assert_eq!(
         said,
         format!(
-            "job {first} would wait for itself: it waits for job {later}, that for job {first} with the same name \
-             (singleton())"
+            "job {first} would wait for itself: it waits for job {later}, which waits for job {first} \
+             (same name, singleton())"
         )
     );
     let said = refusal(&rig.changed(first, depends(&format!("done({between})"))));
-    assert!(said.contains(&format!("it waits for job {between}, that for job {later},")), "{said}");
+    assert!(
+        said.contains(&format!("it waits for job {between}, which waits for job {later}")),
+        "{said}"
+    );
     // The condition may also come to the later one.
     let early = rig.submit(held(named("late")));
     let late = rig.submit(held(named("late")));
@@ -219,7 +222,7 @@ fn a_requeue_by_which_jobs_would_wait_for_each_other_is_refused() {
 }
 
 #[test]
-fn a_long_chain_of_one_name_is_followed_once() {
+fn a_cycle_through_many_jobs_of_one_name_is_named() {
     const JOBS: u64 = 10_000;
     let mut rig = Rig::new("[general]\nuser_tasks_max = 100000\n", &[("a", 1)]);
     let mut out = forebay_grid::Outcome::default();
@@ -229,7 +232,10 @@ fn a_long_chain_of_one_name_is_followed_once() {
         rig.grid.apply(forebay_grid::vocabulary::Moment(rig.now), event, &mut out);
     }
     let said = refusal(&rig.changed(JobId(1), depends(&format!("done({JOBS})"))));
-    assert!(said.contains(&format!("it waits for job {JOBS}, that for job 1 with")), "{said}");
+    assert!(
+        said.contains(&format!("it waits for job {JOBS}, which waits for job 1 (same name")),
+        "{said}"
+    );
 }
 
 /// One change of the jobs of a user: a submission, or one of an earlier job, by remainder.
