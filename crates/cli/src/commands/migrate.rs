@@ -33,13 +33,15 @@ const LIMIT: Duration = Duration::from_secs(7 * 86_400);
 ///
 /// In the pool of an archive (`forebay disk add --help`) a file lies compressed in an object store. Its name, size and
 /// attributes stay, and it is brought back (recalled) when a program opens it. A file is removed here only after its object was
-/// read back from the archive and compared. Files that are open, pinned (`forebay recall --pin`), or that a snapshot refers to, are left where they are and
-/// counted. Directories are taken with all that lies below them, in the same mount. `forebay policy` does the same by
-/// rules.
+/// read back from the archive and compared. Files that are open, pinned (`forebay recall --pin`), or that a snapshot refers to,
+/// are left where they are and counted. Directories are taken with all that lies below them, in the same mount.
+/// `forebay policy` does the same by rules.
 ///
 /// With --premigrate a file lies in the archive too and stays here: programs read it at full speed, and when they write it
-/// its object in the archive is removed. To migrate it later, by this command or a rule, drops what is here at once,
-/// without a request to the store. `forebay where` shows the state of files. Exit codes: 0 done, 1 some files were left, 2 failed. Not available in a cluster.
+/// its object in the archive is removed. Migrating it later, by this command or a rule, frees the local copy at once,
+/// without a request to the store. `forebay where` shows the state of files.
+///
+/// Exit codes: 0 done, 1 some files were left, 2 failed. Not available in a cluster.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay migrate /mnt/forebay/data/2023 --to archive
@@ -89,7 +91,8 @@ pub struct Recall {
 
 /// Show where files lie: disk, pool, the bytes that they take there, and how they are striped over several disks.
 ///
-/// A file is resident (here), premigrated (here, and the same in an archive), or migrated (in an archive alone: archived).
+/// A file lies here, is premigrated (here, and the same in an archive), or archived (in an archive alone); in JSON the states are resident,
+/// premigrated and migrated.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay where /mnt/forebay/data/run7.h5

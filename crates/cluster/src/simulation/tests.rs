@@ -79,6 +79,8 @@ fn seeds_that_failed_once_pass() {
         782_470_193,
         // A program asked its own node, as the owner of its former life (Machine::attempt).
         141_897_576,
+        // With one slot, a recall waited for another one, and both for kernels that locked a directory (World::waited).
+        409_247_333,
     ] {
         assert!(run(&Plan::of(seed)).0.is_ok(), "{}", failure(Plan::of(seed)).unwrap_or_default());
     }

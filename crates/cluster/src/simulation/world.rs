@@ -513,9 +513,14 @@ impl World {
         }
     }
 
-    /// A change waited for recalls: never for long if nothing is wrong, but for kernels that lock directories.
+    /// A change waited for recalls: never for long if nothing is wrong, but for kernels that lock directories. Where there are fewer slots
+    /// than programs, a recall may wait for others that wait for such kernels.
     fn waited(&mut self, waited: Duration) {
-        let locked = if self.plan.kernel_locks { self.plan.settings.vouch } else { Duration::ZERO };
+        let settings = &self.plan.settings;
+        let others = self.plan.nodes as usize * self.plan.programs - 1;
+        let turns = u32::try_from(1 + others / settings.calls_max).unwrap_or(u32::MAX);
+        let longest = settings.vouch.saturating_mul(turns).min(settings.recall_timeout);
+        let locked = if self.plan.kernel_locks { longest } else { Duration::ZERO };
         if self.plan.pace == Pace::Quick && waited > locked + Duration::from_secs(1) {
             let what = format!("a change waited for {waited:?} although nothing is wrong");
             self.witness.fault.get_or_insert(what);

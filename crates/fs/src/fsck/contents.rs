@@ -107,16 +107,22 @@ pub(super) fn check(
     let claimed: HashSet<ObjectId> = image.claims.iter().map(|claim| claim.at.id).collect();
     let held: HashSet<ObjectId> = image.snapshots.held.iter().map(|(at, _)| at.id).collect();
     let is_needed = |id: ObjectId| claimed.contains(&id) || held.contains(&id);
-    let size = |at| match contents.is_away(at) {
+    let is_whole =
+        |claim: &Claim| contents.size(claim.at).is_ok_and(|size| size == Some(claim.size));
+    let size = |object: ObjectId, at: ObjectRef| match contents.is_away(at) {
         true => Ok(Some(None)),
-        // What is wrong in an archive is found when it is read; the file is here too.
+        // One in an archive that cannot be read is given up only where the file is here, whole.
         false if contents.archive(at.disk).is_some() => match contents.size(at) {
-            Err(FsError::Io(_)) => Ok(None),
+            Err(FsError::Io(_)) => {
+                let own = image.claims.iter().find(|claim| claim.at.id == object);
+                Ok(if own.is_some_and(is_whole) { None } else { Some(None) })
+            }
             size => Ok(size?.map(Some)),
         },
         false => Ok(contents.size(at)?.map(Some)),
     };
-    image.copies.check(is_needed, size, mounted, ledger)?;
+    let is_archive = |disk| contents.archive(disk).is_some();
+    image.copies.check(is_needed, size, is_archive, mounted, ledger)?;
     // The record that claimed an object may be what is damaged. After a crash, objects that nobody
     // claims are to be expected, so there it takes a sign of a lost record.
     // Numbers that were not to be used yet are one: the store is older than the disks.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use forebay_base::ObjectId;
+use forebay_base::{DiskId, ObjectId};
 use forebay_store::Store;
 
 use super::image::Image;
@@ -59,12 +59,13 @@ impl Copies {
         self.records.get(&object).map_or(&[], |record| &record.copies)
     }
 
-    /// Compares them with the objects that there are. `is_needed` tells whether anything refers to an object; `size` that of an
-    /// object that is there, `None` if it is missing, and `Some(None)` where that cannot be told.
+    /// Compares them with the objects that there are. `is_needed` tells whether anything refers to an object; `size` that of a copy of an
+    /// object, `None` if it is missing, and `Some(None)` where that cannot be told; `is_archive` knows the disks.
     pub fn check(
         &self,
         is_needed: impl Fn(ObjectId) -> bool,
-        size: impl Fn(ObjectRef) -> Result<Option<Option<u64>>>,
+        size: impl Fn(ObjectId, ObjectRef) -> Result<Option<Option<u64>>>,
+        is_archive: impl Fn(DiskId) -> bool,
         mounted: bool,
         ledger: &mut Ledger,
     ) -> Result<()> {
@@ -81,20 +82,28 @@ impl Copies {
             }
             let mut good = Vec::new();
             for at in &record.copies {
-                if size(*at)?.is_some_and(|size| size.is_none_or(|size| size == record.size)) {
+                if size(*object, *at)?
+                    .is_some_and(|size| size.is_none_or(|size| size == record.size))
+                {
                     good.push(*at);
                     continue;
                 }
                 let (copy, disk, ino) = (at.id, at.disk, record.ino);
+                let outcome = match is_archive(disk) {
+                    true => "the file is not premigrated any more",
+                    false => "it is made again",
+                };
                 let text = format!(
                     "inode {ino}: the copy {copy} of its object {object} on disk {disk} is missing or has another size; \
-                     it is made again"
+                     {outcome}"
                 );
                 ledger.found_of(Damage::Copies, ino, text);
             }
             if good.len() < record.copies.len() {
-                let next = CopiesRecord { copies: good, ..record.clone() };
-                ledger.fix(Tier::Contents, Fix::Set(key::copies(*object), Some(encode(&next))));
+                // Copies that its fileset wants are made again without a record, too.
+                let next = (!good.is_empty())
+                    .then(|| encode(&CopiesRecord { copies: good, ..record.clone() }));
+                ledger.fix(Tier::Contents, Fix::Set(key::copies(*object), next));
             }
         }
         Ok(())

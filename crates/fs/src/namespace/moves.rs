@@ -339,14 +339,22 @@ impl Namespace {
         };
         drop(route);
         let archive = self.archive_of(course);
-        if let Some(why) = self.hindrance(&partition, &resting, archive)? {
-            partition.give_up_move(&resting);
-            return Ok(why);
-        }
-        if archive.is_some()
-            && let Some(evicted) = self.evict(&partition, &resting, course)?
-        {
-            return Ok(evicted);
+        let settled = match self.hindrance(&partition, &resting, archive) {
+            Ok(None) if archive.is_some() => self.evict(&partition, &resting, course),
+            hindrance => hindrance,
+        };
+        match settled {
+            Ok(None) => {}
+            Ok(Some(Moved::Evicted(bytes))) => return Ok(Moved::Evicted(bytes)),
+            // It stays here.
+            Ok(Some(why)) => {
+                partition.give_up_move(&resting);
+                return Ok(why);
+            }
+            Err(error) => {
+                partition.give_up_move(&resting);
+                return Err(error);
+            }
         }
         let new = match partition.copy_resting(&resting, course.suits, pace) {
             Ok(new) => new,

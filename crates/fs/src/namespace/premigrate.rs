@@ -120,11 +120,9 @@ impl Namespace {
             Ok(Some((found, _route))) if same(&found) => partition.evict(resting, course.suits)?,
             _ => Some(Moved::InUse),
         };
-        match evicted {
+        if matches!(evicted, Some(Moved::Evicted(_))) {
             // It takes less there.
-            Some(Moved::Evicted(_)) => self.tell_own_kernel(&[Stale::Attributes(resting.ino)]),
-            Some(_) => partition.give_up_move(resting),
-            None => {}
+            self.tell_own_kernel(&[Stale::Attributes(resting.ino)]);
         }
         Ok(evicted)
     }

@@ -392,7 +392,7 @@ impl<'a> Fields<'a> {
         for key in ["above", "until"] {
             if self.rule.contains_key(key) {
                 return Err(format!(
-                    "{}: {key} is for [[migrate]] rules, which evict premigrated files first: to premigrate a file frees nothing",
+                    "{}: {key} is for [[migrate]] rules, which evict premigrated files first: premigrating frees no space",
                     self.place
                 ));
             }

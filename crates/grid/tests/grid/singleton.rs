@@ -195,7 +195,7 @@ fn a_name_by_which_jobs_would_wait_for_each_other_is_refused() {
     rig.changed(first, name("y"));
     // A job with the condition that gets the name of an earlier one that waits for it.
     let said = refusal(&rig.changed(last, name("y")));
-    assert!(said.contains(&format!("job {first} with the same name")), "{said}");
+    assert!(said.contains(&format!("job {first} (same name")), "{said}");
     // Away from the name there is nothing to refuse, and one that has ended is in nobody's way.
     rig.changed(first, Changes { depends: Some(Set::Nothing), ..Changes::default() });
     rig.changed(first, name("load"));

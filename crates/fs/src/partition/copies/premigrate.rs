@@ -92,7 +92,8 @@ impl Partition {
             }
             if record.checksum != packed.checksum {
                 return Err(FsError::Io(format!(
-                    "inode {}: the bytes of object {} have changed although nobody wrote them: run `forebay scrub`",
+                    "inode {}: the bytes of object {} have changed although nobody wrote them; \
+                     to get those of its copy in the archive, migrate it to that pool and open it",
                     resting.ino,
                     resting.object()
                 )));
@@ -147,7 +148,7 @@ impl Partition {
         Ok(Some(Moved::Evicted(seen.size)))
     }
 
-    /// Whether a resting file has a copy in one of the archives that `suit`.
+    /// Whether an object has a copy in one of the archives that `suit`, if its file was not written since.
     ///
     /// # Errors
     /// What the store says.

@@ -32,10 +32,10 @@ impl Partition {
         let at = inode.lock().file().and_then(|file| file.object);
         let Some(at) = at else { return Ok(false) };
         let Some(record) = self.copies_of(at.id)? else { return Ok(false) };
-        let Some(copy) = self.standby(&record) else { return Ok(false) };
         // One that its disk does not have was never synced before a crash: it will not come back.
         let is_gone = matches!(self.shared.objects.attributes(at), Ok(None));
         let is_given_up = is_gone || !self.shared.objects.disk(at.disk)?.is_expected();
+        let Some(copy) = self.standby(&record, is_given_up) else { return Ok(false) };
         let mut state = inode.lock();
         let is_same = state.file().is_some_and(|file| file.object == Some(at));
         // What lies in an archive is not open.
@@ -53,8 +53,9 @@ impl Partition {
         Ok(true)
     }
 
-    /// The first copy that is there and has its size; without one, that in an archive, which is not asked.
-    fn standby(&self, record: &CopiesRecord) -> Option<Standby> {
+    /// The first copy that is there and has its size. Without one, that in an archive, which is not asked: only for an object that will not
+    /// come back, as it goes then.
+    fn standby(&self, record: &CopiesRecord, is_given_up: bool) -> Option<Standby> {
         let objects = &self.shared.objects;
         let is_sound = |at: &&ObjectRef| objects.disk(at.disk).is_ok_and(|disk| disk.is_sound());
         let (archived, here): (Vec<&ObjectRef>, Vec<&ObjectRef>) =
@@ -65,7 +66,7 @@ impl Partition {
             is_whole.then(|| Standby { at: *at, found: live.opened_attributes, live: Some(live) })
         });
         opened.or_else(|| {
-            let at = **archived.first()?;
+            let at = **archived.first().filter(|_| is_given_up)?;
             Some(Standby { at, found: record.attributes_in_archive(), live: None })
         })
     }
