@@ -7,7 +7,7 @@
 //! - [`monitors`]: TLS with which a node serves metrics.
 //! - [`members`]: membership and ownership with etcd; [`Member`] is a node at work.
 //!
-//! Only this crate knows TLS and the frames between nodes.
+//! Only this crate knows the certificates of a cluster and the frames between nodes.
 
 pub mod authority;
 pub mod error;

@@ -84,8 +84,8 @@ pub fn charts(all: &[Measured], headings: &[&str], now: Moment) -> Markup {
         let series = lines.iter().zip(&labels).enumerate().filter_map(line).collect();
         let caption = Caption::new(
             heading,
-            "A line shows studies on one storage with the same scale, parameters and jobs at once, by start time. \
-             Labels name what differs between lines.",
+            "A line shows studies on one storage under the same conditions (scale, parameters, jobs at once), by start time. \
+             Labels name the conditions that differ.",
         );
         TimeChart {
             caption,
