@@ -1,15 +1,20 @@
 //! Answering monitors: the options of daemons, and all tables of metrics.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use forebay_metrics::{Listen, Tls, listen};
 use forebay_node::NodeHome;
 
 use crate::commands::cluster::{base, only_cluster};
 use crate::home::node_at;
+
+/// Longest time in which a daemon without TLS is expected to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// Where a daemon answers monitors.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -22,7 +27,7 @@ pub struct Monitors {
     #[arg(long, value_name = "FILE", requires = "metrics")]
     metrics_token: Option<PathBuf>,
     /// Serve metrics over TLS (https) with the certificate of this node of a cluster. Monitors show a certificate that `forebay
-    /// cluster monitor` made, or the token [CLUSTER: the only cluster of this machine].
+    /// cluster monitor` made, or the token [default: the only cluster of this machine].
     #[arg(long, value_name = "CLUSTER", requires = "metrics", num_args = 0..=1, require_equals = true)]
     metrics_tls: Option<Option<PathBuf>>,
 }
@@ -50,11 +55,13 @@ impl Monitors {
         let found = match cluster {
             Some(cluster) => node_at(cluster).with_context(|| {
                 format!(
-                    "this machine is not a node of a cluster {}: forebay cluster status shows of which it is",
+                    "this machine is not a node of a cluster {}: run forebay cluster status to see its cluster",
                     cluster.display()
                 )
             }),
-            None => only_cluster(&base()).and_then(|name| Ok(NodeHome::of(&base(), &name)?)),
+            None => only_cluster(&base())
+                .context("this machine must have one cluster; otherwise write --metrics-tls=CLUSTER")
+                .and_then(|name| Ok(NodeHome::of(&base(), &name)?)),
         };
         found.map(Some).context("--metrics-tls")
     }
@@ -99,12 +106,27 @@ impl Monitors {
     /// If nobody listens.
     pub fn check_served(&self, daemon: &str) -> Result<()> {
         let Some(address) = self.metrics else { return Ok(()) };
-        std::net::TcpStream::connect(address).map(drop).with_context(|| {
+        let mut stream = TcpStream::connect(address).with_context(|| {
             format!(
                 "{daemon} is running, but serves no metrics at {address}: stop it first (forebay down), or omit --metrics"
             )
-        })
+        })?;
+        ensure!(
+            self.metrics_tls.is_none() || !speaks_plain_http(&mut stream),
+            "{daemon} is running, but serves metrics at {address} without --metrics-tls: stop it first (forebay down)"
+        );
+        Ok(())
     }
+}
+
+/// Whether what listens answers without TLS.
+fn speaks_plain_http(stream: &mut TcpStream) -> bool {
+    let mut answer = [0; 4];
+    let asked = stream
+        .set_read_timeout(Some(ANSWER_MAX))
+        .and_then(|()| stream.write_all(b"GET / HTTP/1.0\r\n\r\n"))
+        .and_then(|()| stream.read_exact(&mut answer));
+    asked.is_ok() && answer == *b"HTTP"
 }
 
 #[cfg(test)]

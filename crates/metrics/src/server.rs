@@ -6,7 +6,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_base::Clock as _;
@@ -42,6 +42,8 @@ struct Served {
     pages: Vec<(&'static str, Render)>,
     token: Option<Token>,
     tls: Option<Tls>,
+    /// Why TLS was not possible last: the log has each reason once.
+    refused: Mutex<String>,
 }
 
 /// A connection whose reads and writes all end in time, however little comes at once.
@@ -87,7 +89,12 @@ impl Server {
             )
         })?;
         let address = listener.local_addr()?;
-        let served = Arc::new(Served { pages, token: listen.token, tls: listen.tls });
+        let served = Arc::new(Served {
+            pages,
+            token: listen.token,
+            tls: listen.tls,
+            refused: Mutex::default(),
+        });
         for _ in 0..WORKERS {
             let (listener, served) = (listener.try_clone()?, Arc::clone(&served));
             let work = move || serve(&listener, &served);
@@ -129,7 +136,11 @@ fn converse(stream: TcpStream, served: &Served) -> io::Result<()> {
         return stream.stream.shutdown(Shutdown::Write);
     };
     let config = tls().map_err(|reason| {
-        tracing::warn!("metrics cannot be served over TLS: {reason}");
+        let mut refused = served.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if *refused != reason {
+            tracing::warn!("metrics cannot be served over TLS: {reason}");
+            refused.clone_from(&reason);
+        }
         io::Error::other(reason)
     })?;
     stream.most = TLS_HEAD_TIME_MAX;

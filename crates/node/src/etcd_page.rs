@@ -5,12 +5,14 @@ use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_base::time::SystemClock;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::error::{Error, Result};
 use crate::home::EtcdAccess;
+use crate::session::dial::Timed;
 
 /// The longest page that is read; one of etcd 3.4 has 150 kB.
 const PAGE_MAX: u64 = 8 << 20;
@@ -19,7 +21,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::Etcd(error.to_string())
 }
 
-/// The page of the member at an endpoint. Each step takes `limit` at most.
+/// The page of the member at an endpoint. To connect to each of its addresses takes `limit` at most, and all that follows the same.
 ///
 /// # Errors
 /// If it does not answer, or with something else.
@@ -31,11 +33,8 @@ pub fn read(access: &EtcdAccess, endpoint: &str, limit: Duration) -> Result<Stri
             (None, None) => return Err(Error::Etcd(format!("{endpoint} is not a URL of etcd"))),
         };
     let place = place.trim_end_matches('/');
-    let mut addresses = place.to_socket_addrs().map_err(failed)?;
-    let address = addresses.next().ok_or_else(|| failed(format!("{place} has no address")))?;
-    let stream = TcpStream::connect_timeout(&address, limit).map_err(failed)?;
-    stream.set_read_timeout(Some(limit)).map_err(failed)?;
-    stream.set_write_timeout(Some(limit)).map_err(failed)?;
+    let socket = connect(place, limit)?;
+    let stream = Timed::new(&socket, &SystemClock, limit);
     if !is_tls {
         return ask(stream, place);
     }
@@ -43,6 +42,18 @@ pub fn read(access: &EtcdAccess, endpoint: &str, limit: Duration) -> Result<Stri
     let name = ServerName::try_from(host.to_owned()).map_err(failed)?;
     let connection = ClientConnection::new(Arc::new(tls(access)?), name).map_err(failed)?;
     ask(StreamOwned::new(connection, stream), place)
+}
+
+/// Connects to the first address that takes a connection.
+fn connect(place: &str, limit: Duration) -> Result<TcpStream> {
+    let mut outcome = Err(failed(format!("{place} has no address")));
+    for address in place.to_socket_addrs().map_err(failed)? {
+        outcome = TcpStream::connect_timeout(&address, limit).map_err(failed);
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
 }
 
 fn tls(access: &EtcdAccess) -> Result<ClientConfig> {
@@ -70,7 +81,10 @@ fn ask(mut stream: impl Read + Write, host: &str) -> Result<String> {
     let request = format!("GET /metrics HTTP/1.0\r\nHost: {host}\r\n\r\n");
     stream.write_all(request.as_bytes()).and_then(|()| stream.flush()).map_err(failed)?;
     let mut answer = Vec::new();
-    stream.take(PAGE_MAX).read_to_end(&mut answer).map_err(failed)?;
+    stream.take(PAGE_MAX + 1).read_to_end(&mut answer).map_err(failed)?;
+    if answer.len() as u64 > PAGE_MAX {
+        return Err(failed(format!("its page of metrics is longer than {PAGE_MAX} bytes")));
+    }
     let answer = String::from_utf8_lossy(&answer);
     let (head, page) = answer.split_once("\r\n\r\n").ok_or_else(|| failed("no answer of HTTP"))?;
     let status = head.lines().next().unwrap_or_default();

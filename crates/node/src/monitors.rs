@@ -32,16 +32,26 @@ fn refused(error: impl std::fmt::Display) -> Error {
 /// TLS of a node. Its files are read for each connection, so a renewed certificate is used at once.
 ///
 /// # Errors
-/// If this machine is no node, or its certificate is missing, unusable or has expired.
+/// If this machine is no node, or its certificate is missing or unusable. One that has expired is logged, and refuses connections until it is
+/// renewed: a daemon that starts again must not fail for that.
 pub fn tls(home: &NodeHome) -> Result<Tls> {
     let file = home.existing()?;
-    config(home, &file)?;
+    let identity = home.identity(&file)?;
+    server(&identity)?;
+    if let Err(error) = check_life(home, &identity) {
+        tracing::error!(%error, "metrics are not served until the certificate is renewed");
+    }
     let home = home.clone();
     Ok(Arc::new(move || config(&home, &file).map_err(|error| error.to_string())))
 }
 
 fn config(home: &NodeHome, file: &NodeFile) -> Result<Arc<ServerConfig>> {
     let identity = home.identity(file)?;
+    check_life(home, &identity)?;
+    server(&identity)
+}
+
+fn check_life(home: &NodeHome, identity: &Identity) -> Result<()> {
     let expires = expiry_of(&identity.certificate)?;
     if expires <= SystemClock.now().seconds {
         let reason = format!(
@@ -50,7 +60,7 @@ fn config(home: &NodeHome, file: &NodeFile) -> Result<Arc<ServerConfig>> {
         );
         return Err(Error::Damaged { path: home.folder().join(CERTIFICATE), reason });
     }
-    server(&identity)
+    Ok(())
 }
 
 /// The day of a moment, for people.

@@ -281,6 +281,13 @@ fn alternative(host: &str) -> Result<SanType> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(SanType::IpAddress(address));
     }
+    // A node with the name of another node, or of a monitor, would pass for it.
+    let plain = host.trim_end_matches('.').to_ascii_lowercase();
+    if format!(".{plain}").ends_with(".forebay.internal") {
+        return Err(Error::Certificate(format!(
+            "{host}: names below forebay.internal are those of nodes and monitors in their certificates; give the node another address"
+        )));
+    }
     let name = host.to_owned().try_into();
     let name = name.map_err(|_| Error::Certificate(format!("{host:?} is not a host name")))?;
     Ok(SanType::DnsName(name))
@@ -333,6 +340,20 @@ mod tests {
     }
 
     use forebay_base::NodeId;
+
+    #[test]
+    fn no_host_has_the_name_of_a_node_or_a_monitor() {
+        for host in ["node-1.c.forebay.internal", "monitor.C.Forebay.Internal.", "forebay.internal"]
+        {
+            assert!(
+                alternative(host).unwrap_err().to_string().contains("another address"),
+                "{host}"
+            );
+        }
+        for host in ["host3", "forebay.internal.example.org", "notforebay.internal", "10.0.0.3"] {
+            assert!(alternative(host).is_ok(), "{host}");
+        }
+    }
 
     #[test]
     fn what_is_not_a_key_gets_no_certificate() {

@@ -1,6 +1,6 @@
 //! `forebay cluster monitor`.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -39,6 +39,10 @@ pub struct Monitor {
 impl Monitor {
     pub fn run(self) -> Result<()> {
         let (home, _) = self.which.node()?;
+        ensure!(
+            self.monitor != "ca",
+            "ca.pem is the file of the cluster's authority: choose another name than ca"
+        );
         let file = |name: &str| self.directory.join(name);
         let certificate = file(&format!("{}.pem", self.monitor));
         let key = file(&format!("{}.key", self.monitor));
@@ -51,20 +55,23 @@ impl Monitor {
             );
         }
         let life = Duration::from_millis(self.life.as_ms());
-        ensure!(!life.is_zero(), "--for: a certificate is valid for some time, such as 90 d");
+        ensure!(!life.is_zero(), "--for 0: must be longer than zero, such as 90 d");
         let papers = admit(&home, &self.monitor, life)?;
-        let trusted = std::fs::read_to_string(&authority).ok();
+        let trusted = match std::fs::read_to_string(&authority) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            read => Some(read.with_context(|| authority.display().to_string())?),
+        };
         ensure!(
             trusted.as_ref().is_none_or(|text| *text == papers.authority),
             "{} is not the certificate of this cluster's authority: choose another directory",
             authority.display()
         );
-        // The key first: the certificate alone is of no use.
-        write(&key, 0o600, &papers.key)?;
-        write(&certificate, 0o644, &papers.issued.certificate)?;
+        let mut files =
+            vec![(&key, 0o600, &papers.key), (&certificate, 0o644, &papers.issued.certificate)];
         if trusted.is_none() {
-            write(&authority, 0o644, &papers.authority)?;
+            files.push((&authority, 0o644, &papers.authority));
         }
+        write_all(&files)?;
         if self.json {
             crate::output::put_json(&serde_json::json!({
                 "authority": authority,
@@ -74,7 +81,7 @@ impl Monitor {
             }))?;
         } else {
             outln!(
-                "{} and {} are valid until {}; {} is what the monitor trusts",
+                "Certificate {} (key: {}) is valid until {}; the monitor needs {} to check the nodes",
                 certificate.display(),
                 key.display(),
                 day(papers.issued.expires),
@@ -85,10 +92,26 @@ impl Monitor {
     }
 }
 
-/// Writes a file that is not there yet.
+/// Writes all files, or none.
+fn write_all(files: &[(&PathBuf, u32, &String)]) -> Result<()> {
+    for (place, (path, mode, text)) in files.iter().enumerate() {
+        if let Err(error) = write(path, *mode, text) {
+            for (made, ..) in &files[..place] {
+                let _ = std::fs::remove_file(made);
+            }
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Writes a file that is not there yet. What cannot be written as a whole is removed.
 fn write(path: &Path, mode: u32, text: &str) -> Result<()> {
     let mut options = std::fs::OpenOptions::new();
     let file = options.write(true).create_new(true).mode(mode).open(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes()))
+    let mut file = file.with_context(|| path.display().to_string())?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written
+        .inspect_err(|_| drop(std::fs::remove_file(path)))
         .with_context(|| path.display().to_string())
 }
