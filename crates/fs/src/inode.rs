@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use forebay_base::{DiskId, Epoch, Ino, Timestamp};
 use forebay_disk::ObjectAttributes;
@@ -84,7 +84,7 @@ pub(crate) struct State {
     pub xattrs: u32,
     /// Bytes that they take, names and values, once they were reckoned: to reckon them takes all of them.
     pub xattr_bytes: Option<NonZeroU32>,
-    /// How often they changed since the inode was loaded.
+    /// Stands for the latest change of them, or for their loading; 0 where there were none.
     pub xattr_changes: u32,
     /// The extended attributes while it has no name: the store knows nothing of such an inode.
     pub nameless_xattrs: NamelessXattrs,
@@ -230,6 +230,17 @@ impl FileBody {
     }
 }
 
+/// A number that no other change of extended attributes had lately, in whichever life of an inode in memory.
+fn next_xattr_change() -> u32 {
+    static LATEST: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = LATEST.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        if next != 0 {
+            return next;
+        }
+    }
+}
+
 impl State {
     /// The record that stands for this inode in the store.
     pub fn record(&self, epoch: Epoch) -> InodeRecord {
@@ -280,7 +291,8 @@ impl State {
             rdev: record.rdev,
             xattrs: record.xattrs,
             xattr_bytes: None,
-            xattr_changes: 0,
+            // Not that of an earlier time in memory: what was read of them then does not count.
+            xattr_changes: if record.xattrs > 0 { next_xattr_change() } else { 0 },
             nameless_xattrs: None,
             body,
             counted: Some(Counted {
@@ -334,7 +346,7 @@ impl State {
 
     /// Notes that extended attributes change: what was read of them before does not count any more.
     pub fn xattrs_changed(&mut self) {
-        self.xattr_changes = self.xattr_changes.wrapping_add(1);
+        self.xattr_changes = next_xattr_change();
     }
 
     /// Content and inode changed now.

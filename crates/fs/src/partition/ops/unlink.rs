@@ -152,7 +152,7 @@ impl Partition {
     }
 }
 
-/// All extended attributes of an inode, as they were read without its lock: its number, and how often they had changed.
+/// All extended attributes of an inode, as they were read without its lock: its number, and their latest change.
 #[derive(Default)]
 pub(crate) struct LastXattrs(Option<(Ino, u32, Vec<Row>)>);
 
