@@ -102,8 +102,9 @@ fn paste(script: &str, machine: &Path) -> forebay_e2e::Ended {
     run(Command::new("cp").arg("-r").arg(examples).arg(machine.join("clone")), LIMIT).succeeds();
     fs::write(machine.join("tour.sh"), script).expect("writes a script");
     let path = std::env::var("PATH").unwrap_or_default();
-    let begin =
-        "mount --bind srv /srv && mount --bind mnt /mnt && cd clone && exec bash -ex ../tour.sh";
+    // The namespace must not keep what other tests have mounted: they wait for their daemons.
+    let begin = "findmnt -rno TARGET -t fuse.forebay | while read -r place; do umount --lazy \"$place\"; done; \
+                 mount --bind srv /srv && mount --bind mnt /mnt && cd clone && exec bash -ex ../tour.sh";
     let mut command = need::program("unshare");
     command
         .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c", begin])
