@@ -1,7 +1,7 @@
 //! The page on which a member of etcd counts what it does (`/metrics`), read with the certificates with which the node reaches etcd.
 
 use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs as _};
+use std::net::ToSocketAddrs as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::error::{Error, Result};
 use crate::home::EtcdAccess;
-use crate::session::dial::Timed;
+use crate::session::dial::{Timed, connect_any};
 
 /// The longest page that is read; one of etcd 3.4 has 150 kB.
 const PAGE_MAX: u64 = 8 << 20;
@@ -33,7 +33,10 @@ pub fn read(access: &EtcdAccess, endpoint: &str, limit: Duration) -> Result<Stri
             (None, None) => return Err(Error::Etcd(format!("{endpoint} is not a URL of etcd"))),
         };
     let place = place.trim_end_matches('/');
-    let socket = connect(place, limit)?;
+    let addresses = place.to_socket_addrs().map_err(failed)?;
+    let socket = connect_any(addresses, limit)
+        .ok_or_else(|| failed(format!("{place} has no address")))?
+        .map_err(failed)?;
     let stream = Timed::new(&socket, &SystemClock, limit);
     if !is_tls {
         return ask(stream, place);
@@ -42,18 +45,6 @@ pub fn read(access: &EtcdAccess, endpoint: &str, limit: Duration) -> Result<Stri
     let name = ServerName::try_from(host.to_owned()).map_err(failed)?;
     let connection = ClientConnection::new(Arc::new(tls(access)?), name).map_err(failed)?;
     ask(StreamOwned::new(connection, stream), place)
-}
-
-/// Connects to the first address that takes a connection.
-fn connect(place: &str, limit: Duration) -> Result<TcpStream> {
-    let mut outcome = Err(failed(format!("{place} has no address")));
-    for address in place.to_socket_addrs().map_err(failed)? {
-        outcome = TcpStream::connect_timeout(&address, limit).map_err(failed);
-        if outcome.is_ok() {
-            break;
-        }
-    }
-    outcome
 }
 
 fn tls(access: &EtcdAccess) -> Result<ClientConfig> {

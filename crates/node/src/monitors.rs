@@ -9,13 +9,9 @@ use forebay_base::time::SystemClock;
 use forebay_metrics::Tls;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerifier as _};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::NoServerSessionStorage;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{
-    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
-};
+use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use time::OffsetDateTime;
 
 use crate::authority::certificate::monitor_name;
@@ -24,10 +20,7 @@ use crate::error::{Error, Result};
 use crate::home::{CERTIFICATE, NodeFile, NodeHome};
 use crate::members::record::check_name;
 use crate::session::Identity;
-
-fn refused(error: impl std::fmt::Display) -> Error {
-    Error::Certificate(error.to_string())
-}
+use crate::session::tls::{provider, refused, roots};
 
 /// TLS of a node. Its files are read for each connection, so a renewed certificate is used at once.
 ///
@@ -71,23 +64,11 @@ pub fn day(seconds: i64) -> String {
 }
 
 fn server(identity: &Identity) -> Result<Arc<ServerConfig>> {
-    let own = certificate_of(&identity.certificate)?;
-    let authority = certificate_of(&identity.authority)?;
-    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).map_err(refused)?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut roots = RootCertStore::empty();
-    roots.add(authority.clone()).map_err(refused)?;
-    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+    let roots = roots(&certificate_of(&identity.authority)?)?;
+    let inner = WebPkiServerVerifier::builder_with_provider(roots, provider());
     let name = ServerName::try_from(monitor_name(identity.subject.cluster)).map_err(refused)?;
     let monitors = Monitors { name, inner: inner.build().map_err(refused)? };
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(refused)?
-        .with_client_cert_verifier(Arc::new(monitors))
-        .with_single_cert(vec![own, authority], key)
-        .map_err(refused)?;
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.send_tls13_tickets = 0;
+    let mut config = identity.server(Arc::new(monitors))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

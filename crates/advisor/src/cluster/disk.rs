@@ -1,6 +1,6 @@
 //! How long the disks of etcd's members take, from the page on which each counts it (`/metrics`).
 
-use super::etcd::unknown;
+use super::etcd::{answering, unknown};
 use super::{Cluster, EtcdMember};
 use crate::finding::{Fix, Verdict};
 
@@ -84,8 +84,7 @@ pub(super) fn look(cluster: &Cluster) -> Vec<Verdict> {
     if cluster.etcd.members.is_empty() {
         return unknown(cluster);
     }
-    let answering = cluster.etcd.members.iter().filter(|member| member.status.is_ok());
-    answering.map(|member| judge(member, cluster.etcd.started_by_nodes)).collect()
+    answering(cluster).map(|(member, _)| judge(member, cluster.etcd.started_by_nodes)).collect()
 }
 
 fn judge(member: &EtcdMember, started_by_nodes: bool) -> Verdict {

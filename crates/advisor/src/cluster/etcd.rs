@@ -74,7 +74,7 @@ pub(super) fn unknown(cluster: &Cluster) -> Vec<Verdict> {
     vec![Verdict::Unknown(reason)]
 }
 
-fn answering(cluster: &Cluster) -> impl Iterator<Item = (&EtcdMember, &EtcdStatus)> {
+pub(super) fn answering(cluster: &Cluster) -> impl Iterator<Item = (&EtcdMember, &EtcdStatus)> {
     cluster.etcd.members.iter().filter_map(|member| Some((member, member.status.as_ref().ok()?)))
 }
 

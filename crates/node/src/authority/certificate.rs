@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 
-const SUFFIX: &str = ".forebay.internal";
+pub(super) const SUFFIX: &str = ".forebay.internal";
 
 /// The DNS name in the certificates of the monitors of a cluster.
 #[must_use]

@@ -283,7 +283,7 @@ fn alternative(host: &str) -> Result<SanType> {
     }
     // A node with the name of another node, or of a monitor, would pass for it.
     let plain = host.trim_end_matches('.').to_ascii_lowercase();
-    if format!(".{plain}").ends_with(".forebay.internal") {
+    if format!(".{plain}").ends_with(certificate::SUFFIX) {
         return Err(Error::Certificate(format!(
             "{host}: names below forebay.internal are those of nodes and monitors in their certificates; give the node another address"
         )));

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use forebay_base::{NodeId, Timestamp};
 use forebay_metrics::{Listen, Page, Render, Server};
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use uuid::Uuid;
 
 use super::*;

@@ -1,7 +1,7 @@
 //! Connecting to another node, and asking one question without a session.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -106,25 +106,38 @@ pub(crate) fn connect(target: &Target<'_>) -> std::result::Result<TcpStream, Str
     let found = address.to_socket_addrs().map_err(|error| {
         format!("{address}: the name cannot be resolved ({error}): check DNS or /etc/hosts")
     })?;
-    let mut reason = format!("{address}: the name has no address");
-    for one in found {
-        match TcpStream::connect_timeout(&one, target.timeout) {
-            Ok(socket) => return Ok(socket),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                reason = format!(
-                    "{address}: nothing listens on this port: start the node there (forebay cluster start), or open the port"
-                );
-            }
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                reason = format!(
-                    "{address}: no answer within {:?}: is the machine up, and the port open in its firewall?",
-                    target.timeout
-                );
-            }
-            Err(error) => reason = format!("{address}: {error}"),
+    match connect_any(found, target.timeout) {
+        None => Err(format!("{address}: the name has no address")),
+        Some(Ok(socket)) => Ok(socket),
+        Some(Err(error)) => Err(match error.kind() {
+            io::ErrorKind::ConnectionRefused => format!(
+                "{address}: nothing listens on this port: start the node there (forebay cluster start), or open the port"
+            ),
+            io::ErrorKind::TimedOut => format!(
+                "{address}: no answer within {:?}: is the machine up, and the port open in its firewall?",
+                target.timeout
+            ),
+            _ => format!("{address}: {error}"),
+        }),
+    }
+}
+
+/// Connects to the first address that takes a connection within `timeout`, or says what the last one said; `None` if there is no
+/// address.
+pub(crate) fn connect_any(
+    addresses: impl Iterator<Item = SocketAddr>,
+    timeout: Duration,
+) -> Option<io::Result<TcpStream>> {
+    let mut latest = None;
+    for address in addresses {
+        let outcome = TcpStream::connect_timeout(&address, timeout);
+        let is_done = outcome.is_ok();
+        latest = Some(outcome);
+        if is_done {
+            break;
         }
     }
-    Err(reason)
+    latest
 }
 
 /// Connects and says hello.

@@ -8,6 +8,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore,
@@ -40,15 +41,15 @@ pub struct Credentials {
     pub client: Arc<ClientConfig>,
 }
 
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn refused(error: impl std::fmt::Display) -> Error {
+pub(crate) fn refused(error: impl std::fmt::Display) -> Error {
     Error::Certificate(error.to_string())
 }
 
-fn roots(authority: &CertificateDer<'_>) -> Result<Arc<RootCertStore>> {
+pub(crate) fn roots(authority: &CertificateDer<'_>) -> Result<Arc<RootCertStore>> {
     let mut roots = RootCertStore::empty();
     roots.add(authority.clone().into_owned()).map_err(refused)?;
     Ok(Arc::new(roots))
@@ -60,25 +61,14 @@ impl Identity {
     /// # Errors
     /// If certificate, key and authority do not fit together.
     pub fn credentials(&self) -> Result<Credentials> {
-        use rustls::pki_types::pem::PemObject as _;
-        let own = certificate_of(&self.certificate)?;
-        let authority = certificate_of(&self.authority)?;
-        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(refused)?;
-        let roots = roots(&authority)?;
-        let chain = vec![own, authority];
+        let (chain, key) = self.chain_and_key()?;
+        let roots = roots(&chain[1])?;
         // Strangers get as far as the greeting: a node that joins has no certificate yet.
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider())
             .allow_unauthenticated()
             .build()
             .map_err(refused)?;
-        let mut server = ServerConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(refused)?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(chain.clone(), key.clone_key())
-            .map_err(refused)?;
-        server.session_storage = Arc::new(NoServerSessionStorage {});
-        server.send_tls13_tickets = 0;
+        let server = self.server(verifier)?;
         let mut client = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(refused)?
@@ -91,6 +81,28 @@ impl Identity {
             server: Arc::new(server),
             client: Arc::new(client),
         })
+    }
+
+    /// For connections that arrive, whose certificates `verifier` judges.
+    pub(crate) fn server(&self, verifier: Arc<dyn ClientCertVerifier>) -> Result<ServerConfig> {
+        let (chain, key) = self.chain_and_key()?;
+        let mut server = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(refused)?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)
+            .map_err(refused)?;
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        Ok(server)
+    }
+
+    /// Its certificate and the authority's, and its key.
+    fn chain_and_key(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+        use rustls::pki_types::pem::PemObject as _;
+        let chain = vec![certificate_of(&self.certificate)?, certificate_of(&self.authority)?];
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(refused)?;
+        Ok((chain, key))
     }
 }
 

@@ -128,15 +128,20 @@ impl Spent {
     /// What each of so many files took that were made in `seconds`, less what was spent `at_rest`.
     fn each(&self, at_rest: &Spent, seconds: f64, files: f64) -> Spent {
         let part = self.seconds / at_rest.seconds;
-        let each = |of: fn(&Spent) -> f64| (of(self) - of(at_rest) * part).max(0.0) / files;
+        let each = Spent::by(|of| (of(self) - of(at_rest) * part).max(0.0) / files);
+        Spent { seconds: seconds / files, ..each }
+    }
+
+    /// Of each kind of time what `value` makes of it.
+    fn by(value: impl Fn(fn(&Spent) -> f64) -> f64) -> Spent {
         Spent {
-            seconds: seconds / files,
-            programs: each(|spent| spent.programs),
-            daemon: each(|spent| spent.daemon),
-            owner: each(|spent| spent.owner),
-            commit: each(|spent| spent.commit),
-            etcd: each(|spent| spent.etcd),
-            kernel: each(|spent| spent.kernel),
+            seconds: value(|spent| spent.seconds),
+            programs: value(|spent| spent.programs),
+            daemon: value(|spent| spent.daemon),
+            owner: value(|spent| spent.owner),
+            commit: value(|spent| spent.commit),
+            etcd: value(|spent| spent.etcd),
+            kernel: value(|spent| spent.kernel),
         }
     }
 
@@ -154,19 +159,10 @@ impl Spent {
     }
 
     fn median(all: &[Spent]) -> Spent {
-        let of = |value: fn(&Spent) -> f64| {
-            let values: Vec<f64> = all.iter().map(value).collect();
+        Spent::by(|of| {
+            let values: Vec<f64> = all.iter().map(of).collect();
             Summary::of(&values).map_or(0.0, |summary| summary.median)
-        };
-        Spent {
-            seconds: of(|spent| spent.seconds),
-            programs: of(|spent| spent.programs),
-            daemon: of(|spent| spent.daemon),
-            owner: of(|spent| spent.owner),
-            commit: of(|spent| spent.commit),
-            etcd: of(|spent| spent.etcd),
-            kernel: of(|spent| spent.kernel),
-        }
+        })
     }
 
     /// What a file takes of whom. Where processors worked longer than the file took, the program went on before they were done.
