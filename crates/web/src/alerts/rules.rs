@@ -101,7 +101,8 @@ const FILE_SYSTEM: &str = "file_system";
 const OF_CONTROLLER: [&str; 5] =
     ["failed_jobs", "host_unreachable", "journal", "service", "starved"];
 /// Likewise, from the cluster.
-const OF_CLUSTER: [&str; 4] = ["certificate/authority", "certificate/node", "node", "node_away"];
+const OF_CLUSTER: [&str; 5] =
+    ["certificate/authority", "certificate/monitor", "certificate/node", "node", "node_away"];
 
 /// Codes, or what they begin with, of which a look says nothing, as whoever knows did not answer.
 #[must_use]
@@ -228,6 +229,11 @@ impl Rules {
                 code,
                 &what,
             ));
+        }
+        for (name, expires) in &cluster.monitors {
+            let code = format!("certificate/monitor/{name}");
+            let what = format!("the certificate of monitor {name}");
+            found.extend(expiry((look.at, *expires), self.certificate, code, &what));
         }
         if let Some(expires) = cluster.authority_expires {
             let code = "certificate/authority".to_owned();
@@ -531,6 +537,9 @@ mod tests {
                 node("n2", None, 110),
             ],
             authority_expires: Some(Moment(159 * DAY)),
+            monitors: [("old", 100), ("soon", 113), ("fine", 115)]
+                .map(|(name, days)| (name.to_owned(), Moment(days * DAY)))
+                .to_vec(),
         };
         let look =
             Look { at: Moment(100 * DAY), cluster: Some(cluster.clone()), ..Look::default() };
@@ -543,6 +552,8 @@ mod tests {
                 ("node_away/n1", "node n1 does not run"),
                 ("certificate/node/n1", "the certificate of node n1 has expired"),
                 ("certificate/node/n2", "the certificate of node n2 expires in 10 days"),
+                ("certificate/monitor/old", "the certificate of monitor old has expired"),
+                ("certificate/monitor/soon", "the certificate of monitor soon expires in 13 days"),
                 (
                     "certificate/authority",
                     "the certificate of the cluster's authority expires in 59 days"

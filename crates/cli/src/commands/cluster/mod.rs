@@ -114,7 +114,7 @@ impl Which {
         let base = self.base.path()?;
         let name = match &self.name {
             Some(name) => name.clone(),
-            None => only_cluster(&base)?,
+            None => only_cluster(&base, "--name NAME")?,
         };
         Ok(NodeHome::of(&base, &name)?)
     }
@@ -127,8 +127,8 @@ impl Which {
     }
 }
 
-/// The one cluster that this machine is a node of.
-pub fn only_cluster(base: &Path) -> Result<String> {
+/// The one cluster that this machine is a node of; `option` is how a user names one of several.
+pub fn only_cluster(base: &Path, option: &str) -> Result<String> {
     let mut names = Vec::new();
     for folder in std::fs::read_dir(base).into_iter().flatten().flatten() {
         let name = folder.file_name().to_string_lossy().into_owned();
@@ -142,11 +142,11 @@ pub fn only_cluster(base: &Path) -> Result<String> {
         [name] => Ok(name.clone()),
         [] => bail!(
             "this machine is not a node of a cluster ({} has none): run forebay cluster init or forebay cluster join, or name \
-             another directory with --home",
+             another directory with FOREBAY_CLUSTER_HOME",
             base.display()
         ),
         names => {
-            bail!("this machine is a node of several clusters ({}): add --name", names.join(", "))
+            bail!("this machine is a node of several clusters ({}): add {option}", names.join(", "))
         }
     }
 }
