@@ -145,6 +145,24 @@ fn expiry(
     (left < margin.as_ms()).then(|| condition(code, format!("{what} expires in {days} days")))
 }
 
+/// The I/O pressure from which on I/O explains that processors are idle.
+const IO_PRESSURE: f64 = 0.05;
+
+/// What the jobs of a host wait for whose processors are idle, as its I/O pressure says; 0 also means that it is not known.
+fn waited_for(pressure: f64) -> String {
+    if pressure >= IO_PRESSURE {
+        format!(
+            "its jobs wait, and during {:.0} % of the last minute some process there waited for I/O",
+            pressure * 100.0
+        )
+    } else if pressure > 0.0 {
+        "its jobs wait, but hardly for I/O: they sleep, or wait for locks, a network or people"
+            .to_owned()
+    } else {
+        "its jobs wait for something else, such as I/O".to_owned()
+    }
+}
+
 impl Rules {
     /// Checks the values.
     ///
@@ -259,10 +277,10 @@ impl Rules {
             let is_full = host.slots > 0 && host.used_slots >= host.slots;
             if is_full && load.ut < self.processors_used_min {
                 let text = format!(
-                    "all {} slots of host {name} are in use, and its processors are {:.0} % busy: its jobs wait for something \
-                     else, such as I/O",
+                    "all {} slots of host {name} are in use, and its processors are {:.0} % busy: {}",
                     host.slots,
-                    load.ut * 100.0
+                    load.ut * 100.0,
+                    waited_for(load.iop)
                 );
                 found.push(condition(format!("starved/{name}"), text));
             }
@@ -376,6 +394,7 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use forebay_engine::protocol::HostView;
+    use forebay_grid::config::Load;
 
     use super::*;
     use crate::history::collect::{LostService, Rates};
@@ -566,9 +585,8 @@ mod tests {
         assert_eq!(found.iter().map(|one| &*one.code).collect::<Vec<_>>(), ["cluster"]);
     }
 
-    #[test]
-    fn a_host_that_was_given_up_stays_an_alert_unless_it_is_closed() {
-        let host = |name: &str, state, switch| HostView {
+    fn host(name: &str, state: HostState, switch: HostSwitch) -> HostView {
+        HostView {
             name: name.parse().unwrap(),
             state,
             switch,
@@ -580,7 +598,29 @@ mod tests {
             tasks: Vec::new(),
             containment: None,
             features: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_full_host_with_idle_processors_starves_and_the_alert_says_whether_for_io() {
+        let text = |used_slots, ut, iop| {
+            let load = Load { ut, iop, ..Load::default() };
+            let host = host("h", HostState::Up, HostSwitch::Open);
+            let host = HostView { used_slots, load: Some(load), ..host };
+            let found = Rules::default().judge(&Look { hosts: vec![host], ..Look::default() });
+            found.into_iter().map(|found| (found.code, found.text)).next()
         };
+        assert_eq!((text(0, 0.1, 0.9), text(1, 0.2, 0.9)), (None, None));
+        for (iop, wanted) in [(0.9, "90 % of the last minute"), (0.01, "they sleep"), (0.0, "else")]
+        {
+            let (code, text) = text(1, 0.1, iop).unwrap();
+            assert!(code == "starved/h" && text.contains("10 % busy"), "{text}");
+            assert!(text.contains(wanted), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_was_given_up_stays_an_alert_unless_it_is_closed() {
         let look = Look {
             hosts: vec![
                 host("up", HostState::Up, HostSwitch::Open),
