@@ -153,7 +153,7 @@ fn a_host_whose_jobs_wait_for_io_starves_until_they_end() {
         "while dd if={} of=/dev/null bs=1M iflag=direct 2>/dev/null; do :; done",
         data.display()
     );
-    let readers = format!("for number in 1 2 3 4; do ({reader}) & done; wait");
+    let readers = format!("for number in 1 2; do ({reader}) & done; wait");
     let submit = ["submit", "-J", "read", "-m", "host1", "-n", "2", "--", "sh", "-c", &readers];
     site.forebay(&submit).succeeds();
     wait_until("the host starves", LIMIT, || fires(&site, "starved/host1").is_some());
