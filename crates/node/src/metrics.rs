@@ -23,7 +23,7 @@ static LEASE: Metric = Metric::gauge(
 static CERTIFICATES: Metric = Metric::gauge(
     "forebay_certificate_expires",
     &["kind", "name"],
-    "When the certificate of this node, or of a monitor, expires, since 1970",
+    "When the certificate of this node, of a monitor, or of the authority (without a name) expires, since 1970",
 )
 .seconds();
 static OWNED: Metric = Metric::gauge("forebay_filesets_owned", &[], "Filesets that this node owns");
@@ -134,10 +134,13 @@ pub static TABLE: Table = Table {
     ],
 };
 
-/// The ends of the certificates that a node reports: its own, which the others do not, and those of all monitors.
+/// The ends of the certificates that a node reports: its own, which the others do not, that of the authority, and those of all monitors.
 fn certificates(sight: &Sight, own: NodeId, mut end: impl FnMut(&'static str, &str, i64)) {
     if let Some(record) = sight.nodes.get(&own) {
         end("node", &record.name, record.expires);
+    }
+    if let Some(expires) = sight.authority_expires {
+        end("authority", "", expires);
     }
     for (name, expires) in sight.monitor_ends() {
         end("monitor", &name, expires);

@@ -85,7 +85,9 @@ fn metrics_of_a_node_are_served_over_tls_to_monitors_of_its_cluster() {
     assert!(doctor.contains("the certificate of monitor soon expires in "), "{doctor}");
     let ends = "forebay_certificate_expires_seconds{kind=\"monitor\",name=\"soon\"} ";
     wait_until("the end is a metric", LIMIT, || {
-        curl(&cluster, &url, &shown).output().contains(ends)
+        let page = curl(&cluster, &url, &shown).output();
+        let all = ["kind=\"node\",name=\"n0\"", "kind=\"authority\",name=\"\""];
+        page.contains(ends) && all.iter().all(|labels| page.contains(labels))
     });
     let states = || -> Vec<(String, bool)> {
         let status = cluster.forebay(0, &["cluster", "status", "--json"]).output();

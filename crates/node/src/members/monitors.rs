@@ -101,25 +101,35 @@ pub(crate) fn removed(home: &NodeHome) -> Result<BTreeSet<String>> {
 pub(crate) struct RemovedMonitors {
     home: NodeHome,
     kept: Option<BTreeSet<String>>,
+    /// Whether the latest attempt to write them failed, and was reported.
+    failed: bool,
 }
 
 impl RemovedMonitors {
     /// The file of a node.
     pub(crate) fn of(home: &NodeHome) -> RemovedMonitors {
-        RemovedMonitors { home: home.clone(), kept: removed(home).ok() }
+        RemovedMonitors { home: home.clone(), kept: removed(home).ok(), failed: false }
     }
 
-    /// Writes these serial numbers, unless they are there.
+    /// Writes these serial numbers, unless they are there. What fails is tried again at the next call.
     pub(crate) fn keep(&mut self, serials: BTreeSet<String>) {
         if self.kept.as_ref() == Some(&serials) {
             return;
         }
         let text = serde_json::to_string_pretty(&serials).unwrap_or_default();
         match self.home.write(REMOVED, &text) {
-            Ok(()) => tracing::info!(count = serials.len(), "removed monitors are refused"),
-            Err(error) => tracing::error!("{error}: removed monitors still read metrics here"),
+            Ok(()) => {
+                tracing::info!(count = serials.len(), "removed monitors are refused");
+                self.kept = Some(serials);
+                self.failed = false;
+            }
+            Err(error) => {
+                if !self.failed {
+                    tracing::error!("{error}: removed monitors still read metrics here");
+                }
+                self.failed = true;
+            }
         }
-        self.kept = Some(serials);
     }
 }
 

@@ -8,7 +8,8 @@ use forebay_cluster::ownership::{Change, Record, View};
 use forebay_etcd::{Event, Found, Pair};
 use parking_lot::RwLock;
 
-use super::record::{DiskRecord, Key, MonitorRecord, Names, NodeRecord, decode};
+use super::record::{ClusterRecord, DiskRecord, Key, MonitorRecord, Names, NodeRecord, decode};
+use crate::authority::expiry_of;
 use crate::session::hub::{Roster, Standing};
 
 /// Members, their disks, and which of them run.
@@ -24,6 +25,8 @@ pub struct Sight {
     pub disks: BTreeMap<String, DiskRecord>,
     /// Certificates of monitors, by serial number.
     pub monitors: BTreeMap<String, MonitorRecord>,
+    /// When the certificate of the cluster's authority expires, in seconds since the Unix epoch.
+    pub authority_expires: Option<i64>,
     /// The highest number of a node that was ever seen.
     highest: Option<NodeId>,
     /// The latest life of each node that was ever seen to run.
@@ -165,8 +168,13 @@ fn change_of(key: Key<'_>, pair: Option<&Pair>, sight: &mut Sight) -> Option<Cha
             };
             Some(Change::Owner(fileset, record))
         }
-        Key::Cluster
-        | Key::NextNode
+        Key::Cluster => {
+            let cluster: Option<ClusterRecord> = pair.and_then(value);
+            sight.authority_expires =
+                cluster.and_then(|cluster| expiry_of(&cluster.authority).ok());
+            None
+        }
+        Key::NextNode
         | Key::Name(_)
         | Key::Token(_)
         | Key::GridLeader
