@@ -560,6 +560,7 @@ impl Running {
                 }
                 made
             }
+            Ask::CreateCache { new, cache } => self.fs.add_cache(&new, &cache),
             Ask::SetFileset { name, durability, placement } => {
                 self.fs.set_fileset(&name, durability, placement)
             }

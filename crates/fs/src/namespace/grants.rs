@@ -21,6 +21,7 @@ impl Namespace {
         touched: impl Fn() -> Touched<'a>,
         mut operation: impl FnMut(&Owner) -> Result<T>,
     ) -> Result<T> {
+        self.check_changeable(ino.fileset())?;
         let mut changing: Option<Changing> = None;
         loop {
             let mut waits = None;
