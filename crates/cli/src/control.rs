@@ -43,13 +43,9 @@ pub enum Ask {
         /// In how many failure groups each of its files is to lie; 0, from older commands: 1.
         #[serde(default)]
         copies: u8,
-    },
-    /// Make a fileset that is a cache.
-    CreateCache {
-        /// What the fileset is to be.
-        new: NewFileset,
-        /// What it is to be a cache of.
-        cache: CacheSettings,
+        /// What it is to be a cache of, if it is to be one.
+        #[serde(default)]
+        cache: Option<CacheSettings>,
     },
     /// Give back the bytes of a cache that can be fetched again.
     EvictCache {

@@ -26,7 +26,7 @@ use crate::output::{Table, bytes};
 /// binds it in place, so programs use the disk itself, and its files follow the rules of that disk's file system. Only
 /// a new fileset can be made native, and it stays native. In a cluster a native fileset has a directory for each node,
 /// NAME/NODE, on a disk of that node; each of them is listed and removed as a fileset of its own. A cache fileset shows the files of
-/// a directory of another file system, its home, and keeps what was read of them; it cannot be changed. Not in a cluster.
+/// a directory of another file system, its home, and keeps what was read of them; it is read-only, or changes stay in it. Not in a cluster.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay fileset list /srv/forebay
@@ -60,7 +60,8 @@ enum Action {
     #[command(after_help = "Examples:
   forebay fileset create /srv/forebay models --durability strict
   forebay fileset create /srv/forebay scratch --placement native --mode 1777
-  forebay fileset create /srv/forebay inputs --cache /mnt/nfs/inputs --refresh 60")]
+  forebay fileset create /srv/forebay inputs --cache /mnt/nfs/inputs --refresh 60
+  forebay fileset create /srv/forebay trial --cache /mnt/nfs/inputs --cache-mode local-update")]
     Create {
         /// Home folder of the file system.
         root: PathBuf,
@@ -232,17 +233,16 @@ impl Fileset {
                     Placement::Native | Placement::Direct | Placement::Served => 0o755,
                 });
                 let new = NewFileset { name, durability, placement, disk, pool, mode };
-                if let Some(cache) = cache.settings(&root)? {
-                    ensure!(
-                        copies == 1,
-                        "--copies is not for a cache, whose bytes are at home; omit it"
-                    );
-                    let ask = Ask::CreateCache { new: new.clone(), cache: cache.clone() };
-                    change(&root, &ask, |fs| fs.add_cache(&new, &cache))?;
-                    return Ok(ExitCode::SUCCESS);
-                }
-                let ask = Ask::CreateFileset { new: new.clone(), copies };
-                change(&root, &ask, |fs| fs.add_fileset_with_copies(&new, copies))?;
+                let cache = cache.settings(&root)?;
+                ensure!(
+                    cache.is_none() || copies == 1,
+                    "--copies is not for a cache, whose bytes are at home; omit it"
+                );
+                let ask = Ask::CreateFileset { new: new.clone(), copies, cache: cache.clone() };
+                change(&root, &ask, |fs| match &cache {
+                    Some(cache) => fs.add_cache(&new, cache),
+                    None => fs.add_fileset_with_copies(&new, copies),
+                })?;
             }
             Action::Set { root, name, durability, placement, pool, copies } => {
                 if let Some(pool) = &pool {

@@ -1,7 +1,8 @@
 //! Cache filesets: `forebay fileset create --cache` and `evict`, over a home that changes, goes away, hangs and comes back.
 
 use std::fs;
-use std::io::{ErrorKind, Read as _};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -159,4 +160,40 @@ fn a_home_that_hangs_costs_one_timeout_and_what_was_fetched_is_served() {
     wait_until("the home answers", || fs::read(cache.join("file-7")).is_ok());
     assert_eq!(status(&grid)["unreachable"], Value::Null);
     grid.umount();
+}
+
+#[test]
+fn changes_of_a_local_update_cache_stay_in_it() {
+    let grid = Mounted::start(Placement::Direct);
+    let home = grid.outside().join("home");
+    fs::create_dir_all(home.join("d")).expect("makes folders");
+    for name in ["a", "b", "d/c"] {
+        fs::write(home.join(name), b"first").expect("writes");
+    }
+    let arguments = ["trial", "--cache", text(&home), "--refresh", "0"];
+    let mode = ["--cache-mode", "local-update"];
+    grid.run_on_root(&["fileset", "create"], &[&arguments[..], &mode].concat()).succeeds();
+    let cache = grid.mountpoint().join("trial");
+    let mut file = fs::OpenOptions::new().append(true).open(cache.join("a")).expect("opens");
+    file.write_all(b" and more").expect("appends");
+    file.sync_all().expect("syncs");
+    drop(file);
+    // Attributes and links of what was not fetched, too.
+    fs::set_permissions(cache.join("b"), fs::Permissions::from_mode(0o600)).expect("sets");
+    fs::hard_link(cache.join("d/c"), cache.join("d/link")).expect("links");
+    for name in ["a", "b", "d/c", "d/other"] {
+        fs::write(home.join(name), b"second").expect("writes");
+    }
+    let shown =
+        || ["a", "b", "d/c", "d/link"].map(|name| fs::read(cache.join(name)).expect("reads"));
+    let kept = [&b"first and more"[..], b"first", b"first", b"first"].map(<[u8]>::to_vec);
+    assert_eq!(shown(), kept);
+    assert_eq!(names(&cache.join("d")), ["c", "link"]);
+    grid.kill();
+    grid.mount();
+    fs::remove_dir_all(home.join("d")).expect("removes");
+    assert_eq!(fs::read(cache.join("a")).expect("reads"), kept[0]);
+    assert_eq!(names(&home), ["a", "b"]);
+    grid.umount();
+    grid.is_clean();
 }

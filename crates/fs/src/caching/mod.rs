@@ -8,9 +8,11 @@
 //! Invariants:
 //! - The home is touched by threads of its own alone (`visits`), never by one that answers requests: a home that hangs
 //!   hangs nobody else.
-//! - An inode of a read-only cache never changes its bytes: a file that has changed at home gets another inode, unless it was
+//! - An inode that follows its home never changes its bytes: a file that has changed at home gets another inode, unless it was
 //!   not fetched yet.
 //! - Nothing is written at home.
+//! - In a cache with local changes, an inode loses [`PATH`] before it is changed, and never gets it back. What a visit finds
+//!   is put into the fileset, and [`PATH`] is taken away, under one lock of the cache: no change is lost to what was seen before it.
 //!
 //! What survives a crash: every name and every file whose record says so. Which directories were looked at lately does not.
 
@@ -33,6 +35,8 @@ pub(crate) const PATH: &[u8] = b"trusted.forebay.home";
 pub enum CacheMode {
     /// They are refused.
     ReadOnly,
+    /// They stay here: what was changed does not follow the home any more.
+    LocalUpdate,
 }
 
 /// What tells the directory of a home from another one in its place, such as the empty directory on which it is to be

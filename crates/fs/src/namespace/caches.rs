@@ -19,7 +19,7 @@ use super::{Interruption, Namespace};
 use crate::attributes::{Attributes, KeepName};
 use crate::caching::home::{Entry, Listing, look_again};
 use crate::caching::visits::{Cache, Errand, Runner, Visit};
-use crate::caching::{self, CacheSettings, CacheStatus, HomeNeed, HomePath};
+use crate::caching::{self, CacheMode, CacheSettings, CacheStatus, HomeNeed, HomePath};
 use crate::error::{FsError, Result};
 use crate::key;
 use crate::native::NewFileset;
@@ -178,9 +178,48 @@ impl Namespace {
         Ok(())
     }
 
-    /// Refuses changes of a read-only cache.
-    pub(super) fn check_changeable(&self, fileset: FilesetId) -> Result<()> {
-        if self.is_cache(fileset) { Err(FsError::ReadOnly) } else { Ok(()) }
+    /// Before inodes of a fileset are changed: a read-only cache refuses that; otherwise they do not follow the home of a cache
+    /// from now on.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`]; [`FsError::Archived`] for a file that has to be fetched before; [`FsError::HomeAway`] for a directory
+    /// whose names are to be fetched before; what the store says.
+    pub(super) fn before_change(&self, fileset: FilesetId, inodes: &[Ino]) -> Result<()> {
+        let Some(cache) = self.cache_of(fileset) else { return Ok(()) };
+        if cache.settings.mode == CacheMode::ReadOnly {
+            return Err(FsError::ReadOnly);
+        }
+        for ino in inodes {
+            let partition = self.partition_of(*ino)?;
+            match partition.home_path(*ino)? {
+                None => continue,
+                Some(home) if home.is_listed => {}
+                Some(_) if !partition.is_directory(*ino)? => {}
+                Some(_) => self.ask_home(*ino, HomeNeed::Names, None)?,
+            }
+            let _one_at_a_time = cache.applying.lock();
+            partition.part_from_home(*ino)?;
+        }
+        Ok(())
+    }
+
+    /// Before a file is opened with O_TRUNC: if it was not fetched, that is not needed.
+    ///
+    /// # Errors
+    /// As [`Namespace::before_change`].
+    pub(super) fn before_truncation(&self, ino: Ino) -> Result<()> {
+        let Some(cache) = self.cache_of(ino.fileset()) else { return Ok(()) };
+        if cache.settings.mode == CacheMode::ReadOnly {
+            return Err(FsError::ReadOnly);
+        }
+        let _one_at_a_time = cache.applying.lock();
+        self.partition_of(ino)?.truncate_unfetched(ino)
+    }
+
+    /// Refuses the extended attributes by which inodes of a cache follow their home: a copy of one must not.
+    pub(super) fn check_own_xattr(&self, fileset: FilesetId, name: &[u8]) -> Result<()> {
+        let is_own = name == caching::PATH || name == caching::SETTINGS;
+        if is_own && self.is_cache(fileset) { Err(FsError::NotPermitted) } else { Ok(()) }
     }
 
     /// The kernel keeps nothing of a cache: it asks again, and is answered from memory.
@@ -398,6 +437,7 @@ impl Namespace {
         let Some(home) = partition.home_path(directory)? else { return Ok(()) };
         let found = self.at_home(visit, || cache.tree.look(&home.path, name))?;
         let _one_at_a_time = cache.applying.lock();
+        let Some(home) = partition.home_path(directory)? else { return Ok(()) };
         let here = partition.named(directory, name);
         apply(&partition, (directory, &home), (name, here), found.as_ref())?;
         cache.note_fresh(directory, Some(name), since);
@@ -410,6 +450,7 @@ impl Namespace {
         let Some(home) = partition.home_path(directory)? else { return Ok(()) };
         let listing = self.at_home(visit, || cache.tree.list(&home.path))?;
         let _one_at_a_time = cache.applying.lock();
+        let Some(home) = partition.home_path(directory)? else { return Ok(()) };
         self.apply_listing(&partition, (directory, &home), listing)?;
         self.shared.fail_points.reach("cache.listed")?;
         if !home.is_listed {
@@ -470,6 +511,7 @@ impl Namespace {
                 }
                 Fetch::Changed => {
                     let now = self.at_home(visit, || look_again(&file))?;
+                    let _one_at_a_time = cache.applying.lock();
                     partition.take_attributes_of_home(ino, &now)?;
                 }
             }
@@ -495,17 +537,18 @@ impl Namespace {
         self.alone("`forebay fileset evict`")?;
         let fileset = self.fileset_named(name)?;
         let partition = self.open_fileset(fileset.id)?;
-        if !self.is_cache(fileset.id) {
+        let Some(cache) = self.cache_of(fileset.id) else {
             return Err(FsError::Refused(format!(
                 "fileset \"{name}\" is not a cache: its files have no other place; `forebay migrate` moves files into an archive"
             )));
-        }
+        };
         // What was fetched lately is found among what is committed.
         partition.commit()?;
         let mut evicted = Evicted::default();
         let mut from = None;
         loop {
             let (found, next) = partition.stored_fetched(from, PIECE)?;
+            let _one_at_a_time = cache.applying.lock();
             for ino in found {
                 match partition.evict_to_home(ino) {
                     Ok(Some(bytes)) => {
@@ -564,9 +607,14 @@ fn apply(
     found: Option<&Entry>,
 ) -> Result<()> {
     if let Some(ino) = here {
-        match found {
-            Some(entry) if partition.take_attributes_of_home(ino, entry)? => return Ok(()),
-            _ => partition.drop_as_at_home(directory, name, ino)?,
+        if let Some(entry) = found
+            && (partition.home_path(ino)?.is_none()
+                || partition.take_attributes_of_home(ino, entry)?)
+        {
+            return Ok(());
+        }
+        if !partition.drop_as_at_home(directory, name, ino)? {
+            return Ok(());
         }
     }
     found

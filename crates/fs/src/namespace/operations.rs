@@ -106,7 +106,7 @@ impl Namespace {
     /// # Errors
     /// [`FsError::NotDirectory`], [`FsError::NotFound`] if `parent` was removed.
     pub fn create_unnamed(&self, parent: Ino, new: New<'_>, caller: Caller) -> Result<Attributes> {
-        self.check_changeable(parent.fileset())?;
+        self.before_change(parent.fileset(), &[])?;
         self.at(parent, |owner| owner.create_unnamed(parent, new, caller))
     }
 
@@ -378,6 +378,7 @@ impl Namespace {
     /// attributes of the inode would take more than 1 MiB, [`FsError::NameTooLong`], [`FsError::Invalid`] for a
     /// malformed list.
     pub fn set_xattr(&self, ino: Ino, set: SetXattr<'_>) -> Result<()> {
+        self.check_own_xattr(ino.fileset(), set.name)?;
         self.change(ino, || Touched::inode(ino), |owner| owner.set_xattr(ino, set))
     }
 
@@ -408,6 +409,9 @@ impl Namespace {
     pub fn open_file_here(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
         if access.write && !access.truncate {
             self.leave_full_disk(ino);
+        }
+        if access.truncate {
+            self.before_truncation(ino)?;
         }
         let lineage = self.lineage(ino.fileset());
         let open = |owner: &Owner| owner.open_file(ino, access, caller);

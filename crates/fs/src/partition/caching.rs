@@ -49,6 +49,17 @@ pub(crate) enum Fetch {
     Changed,
 }
 
+/// A name that is being dropped.
+struct Dropping {
+    parent: Ino,
+    name: Vec<u8>,
+    ino: Ino,
+    /// What is below it and not looked at yet.
+    below: Vec<(Vec<u8>, Ino)>,
+    /// It, or something below it, does not follow the home.
+    stays: bool,
+}
+
 /// Says before and after each step at home whether it goes on.
 pub(crate) trait FetchPace {
     /// The next step is the home's.
@@ -87,6 +98,11 @@ impl Partition {
         let inode = self.inode(ino)?;
         let (_inode, value) = self.lock_with_xattr(&inode, PATH)?;
         Ok(value.map(|value| HomePath::parse(&value)))
+    }
+
+    /// Whether an inode is a directory.
+    pub(crate) fn is_directory(&self, ino: Ino) -> Result<bool> {
+        Ok(self.inode(ino)?.lock().is_directory())
     }
 
     /// Notes whether the names of a directory were fetched.
@@ -182,6 +198,38 @@ impl Partition {
         }
     }
 
+    /// An inode does not follow its home any more: it is about to be changed here.
+    ///
+    /// # Errors
+    /// [`FsError::Archived`] for a file that has to be fetched before.
+    pub(crate) fn part_from_home(&self, ino: Ino) -> Result<()> {
+        if self.home_path(ino)?.is_none() {
+            return Ok(());
+        }
+        if self.unfetched(ino)?.is_some() {
+            return Err(FsError::Archived);
+        }
+        match self.remove_xattr(ino, PATH) {
+            Err(FsError::NoAttribute) => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// A file is about to be truncated: one that was not fetched is not fetched for that.
+    pub(crate) fn truncate_unfetched(&self, ino: Ino) -> Result<()> {
+        let inode = self.inode(ino)?;
+        {
+            let mut state = inode.lock();
+            if !self.is_unfetched(&state) {
+                return Ok(());
+            }
+            state.size = 0;
+            state.touch(self.now());
+            self.put_inode(&mut self.writes.lock(), ino, &mut state);
+        }
+        self.part_from_home(ino)
+    }
+
     /// Takes the attributes of what has stayed what it was at home. Whether it has: otherwise it is to be dropped and made anew.
     pub(crate) fn take_attributes_of_home(&self, ino: Ino, entry: &Entry) -> Result<bool> {
         let inode = self.inode(ino)?;
@@ -240,23 +288,36 @@ impl Partition {
         Ok(())
     }
 
-    /// Drops a name that is gone at home, with all that is below it. Files that are open stay with those who have them open.
-    pub(crate) fn drop_as_at_home(&self, parent: Ino, name: &[u8], ino: Ino) -> Result<()> {
-        let mut way = vec![(parent, name.to_vec(), ino)];
-        while let Some((above, name, ino)) = way.last().cloned() {
-            let is_directory = self.inode(ino)?.lock().is_directory();
-            let below = if is_directory { self.listed_names(ino)? } else { Vec::new() };
-            if below.is_empty() {
-                match self.remove(above, &name, |_, _| Ok(())) {
+    /// Drops a name that is gone at home, with all that is below it. Files that are open stay with those who have them open. What
+    /// does not follow the home stays, and what holds it; whether nothing has.
+    pub(crate) fn drop_as_at_home(&self, parent: Ino, name: &[u8], ino: Ino) -> Result<bool> {
+        let mut way = vec![self.dropping(parent, name.to_vec(), ino)?];
+        loop {
+            let Some(top) = way.last_mut() else { return Ok(true) };
+            if let Some((name, child)) = top.below.pop() {
+                let above = top.ino;
+                way.push(self.dropping(above, name, child)?);
+                continue;
+            }
+            let Some(done) = way.pop() else { return Ok(true) };
+            if !done.stays {
+                match self.remove(done.parent, &done.name, |_, _| Ok(())) {
                     Ok(()) | Err(FsError::NotFound) => {}
                     Err(error) => return Err(error),
                 }
-                way.pop();
-            } else {
-                way.extend(below.into_iter().map(|(name, child)| (ino, name, child)));
+            }
+            match way.last_mut() {
+                Some(above) => above.stays |= done.stays,
+                None => return Ok(!done.stays),
             }
         }
-        Ok(())
+    }
+
+    fn dropping(&self, parent: Ino, name: Vec<u8>, ino: Ino) -> Result<Dropping> {
+        let stays = self.home_path(ino)?.is_none();
+        let is_followed = !stays && self.is_directory(ino)?;
+        let below = if is_followed { self.listed_names(ino)? } else { Vec::new() };
+        Ok(Dropping { parent, name, ino, below, stays })
     }
 
     // --- bytes ---

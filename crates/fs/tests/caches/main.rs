@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use forebay_base::{FailPoints, Timestamp};
 use forebay_fs::fsck::{Outcome, Repair};
 use forebay_fs::record::Kind;
-use forebay_fs::{Access, FsError, HomeNeed, Replace, SetAttributes, SetMode, SetXattr};
+use forebay_fs::{Access, CacheMode, FsError, HomeNeed, Replace, SetAttributes, SetMode, SetXattr};
 use site::{CACHE, Site};
 use support::files::{bytes_of, refused};
 use support::{READ, ROOT, Shorthand as _, TRUNCATE, WRITE, directory, file};
@@ -287,4 +287,77 @@ fn a_file_is_fetched_as_a_whole_or_not_at_all_wherever_the_power_goes() {
         }
         assert!(was_cut, "{point} was never reached");
     }
+}
+
+#[test]
+fn changes_of_a_local_update_cache_stay_here_and_the_rest_follows_the_home() {
+    let site = Site::with(CacheMode::LocalUpdate, 0);
+    for name in ["d/written", "d/unread", "d/mode", "e/kept", "e/linked", "f/below/file", "g/a"] {
+        site.write(name, b"first");
+    }
+    let before = site.tree();
+    let fs = site.open();
+    let top = fs.fileset(CACHE);
+    let at =
+        |path: &str| path.split('/').fold(top, |at, name| site.lookup(&fs, at, name).unwrap().ino);
+    // What is written first was not fetched: a part of it stays.
+    let (written, mode) = (at("d/written"), at("d/mode"));
+    let handle = site.recalled(&fs, written, || fs.open_as(written, WRITE, ROOT));
+    handle.write(0, b"F");
+    handle.close();
+    let set = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
+    site.recalled(&fs, mode, || fs.set_attributes_here(mode, set));
+    let (e, linked) = (at("e"), at("e/linked"));
+    site.recalled(&fs, linked, || fs.link(linked, e, b"link").map(|it| fs.forget(it.ino, 1)));
+    fs.unlink(e, b"kept").unwrap();
+    assert_eq!(fs.contents(at("f/below/file")), b"first");
+    let new = fs.make_file(at("f/below"), "new");
+    fs.write_file(new, 0, b"new");
+    assert_eq!(site.tree(), before, "nothing is written at home");
+    for name in ["d/written", "d/unread", "d/mode", "d/other", "e/kept", "e/more", "g/a"] {
+        site.write(name, b"second");
+    }
+    std::fs::remove_dir_all(site.at("f")).unwrap();
+    site.write("f", b"a file now");
+    let mut expected = site.tree();
+    let mut put = |path: &str, bytes: &[u8]| {
+        expected.insert(path.to_owned(), Some(bytes.to_vec()));
+    };
+    put("d/written", b"First");
+    put("d/mode", b"first");
+    put("e/link", b"first");
+    put("f/below/new", b"new");
+    // A directory whose names were changed here is compared no more, nor are its files.
+    put("f/below/file", b"first");
+    for (path, bytes) in
+        [("e/kept", None), ("e/more", None), ("f", Some(None)), ("f/below", Some(None))]
+    {
+        match bytes {
+            Some(bytes) => drop(expected.insert(path.to_owned(), bytes)),
+            None => drop(expected.remove(path)),
+        }
+    }
+    for _ in 0..2 {
+        let found = site.read_all(&fs, top);
+        assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+        assert_eq!(found, expected);
+    }
+    // To replace the content of a file fetches nothing.
+    let unread = at("g/a");
+    fs.evict_cache(CACHE).unwrap();
+    let fetched = site.status(&fs).fetched_files;
+    fs.overwrite(unread, b"own");
+    assert_eq!((fs.contents(unread), site.status(&fs).fetched_files), (b"own".to_vec(), fetched));
+    assert_eq!(site.lookup(&fs, at("d"), "mode").unwrap().mode, 0o600);
+    let own = SetXattr {
+        name: b"trusted.forebay.home",
+        value: b"d/unread",
+        mode: SetMode::Any,
+        kill_set_gid: false,
+    };
+    assert!(matches!(fs.set_xattr(new, own), Err(FsError::NotPermitted)));
+    // What is not at home is not dropped with the cache.
+    assert!(refused(fs.remove_fileset(CACHE)).contains("remove them first"));
+    assert_eq!(fs.contents(new), b"new");
+    site.close(fs);
 }

@@ -11,7 +11,9 @@ use forebay_base::{Clock, FailPoints, Ino, Timestamp};
 use forebay_disk::Disk;
 use forebay_fs::caching::{CacheSettings, HomeIdentity};
 use forebay_fs::record::{Durability, Kind, Placement};
-use forebay_fs::{Attributes, CacheMode, CacheStatus, HomeNeed, NewFileset, Parts, Result};
+use forebay_fs::{
+    Attributes, CacheMode, CacheStatus, FsError, HomeNeed, NewFileset, Parts, Result,
+};
 
 use crate::support::{Rig, Shorthand as _, TestDisk, User};
 
@@ -50,6 +52,7 @@ pub(crate) struct Site {
     pub(crate) home: PathBuf,
     /// Seconds that are given to files at home: no two writes have the same time.
     written: AtomicU64,
+    pub(crate) mode: CacheMode,
 }
 
 impl Site {
@@ -58,13 +61,17 @@ impl Site {
     }
 
     pub(crate) fn with_refresh(refresh_seconds: u64) -> Site {
+        Site::with(CacheMode::ReadOnly, refresh_seconds)
+    }
+
+    pub(crate) fn with(mode: CacheMode, refresh_seconds: u64) -> Site {
         let rig = Rig::in_memory();
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().join("home");
         std::fs::create_dir(&home).unwrap();
         let steps = StepClock::new(1_000_000);
         let clock = Arc::new(HandClock { steps, seconds: AtomicU64::new(0) });
-        let site = Site { rig, clock, folder, home, written: AtomicU64::new(1) };
+        let site = Site { rig, clock, folder, home, written: AtomicU64::new(1), mode };
         let fs = site.open();
         let new = NewFileset {
             name: CACHE.to_owned(),
@@ -77,7 +84,7 @@ impl Site {
         let home = site.home.to_str().unwrap();
         let settings = CacheSettings {
             home: home.to_owned(),
-            mode: CacheMode::ReadOnly,
+            mode,
             refresh_seconds,
             timeout_seconds: 10,
             identity: HomeIdentity::of(home).unwrap(),
@@ -156,6 +163,16 @@ impl Site {
             fs.ask_home(directory, HomeNeed::Names, None)?;
         }
         Ok(fs.names(directory))
+    }
+
+    /// What the front end does where bytes are elsewhere.
+    pub(crate) fn recalled<T>(&self, fs: &User, ino: Ino, operation: impl Fn() -> Result<T>) -> T {
+        loop {
+            match operation() {
+                Err(FsError::Archived) => fs.recall(ino, None).unwrap(),
+                done => return done.unwrap(),
+            }
+        }
     }
 
     /// All that a cache shows.

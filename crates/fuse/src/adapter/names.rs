@@ -130,7 +130,9 @@ impl Adapter {
     ) -> Answer<()> {
         let asked: LinkIn = body.take()?;
         let name = body.name()?;
-        let attributes = self.fs.link(ino_of(asked.oldnodeid), request.ino, name)?;
+        let linked = ino_of(asked.oldnodeid);
+        let link = || self.fs.link(linked, request.ino, name);
+        let attributes = self.recalled(Request { ino: linked, ..request }, link)?;
         reply.push(&self.entry((request.ino, name), &attributes));
         Ok(())
     }

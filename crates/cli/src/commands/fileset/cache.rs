@@ -37,7 +37,7 @@ pub struct CacheArgs {
 enum ModeArg {
     /// Changes are refused.
     ReadOnly,
-    /// Not available yet: changes stay in the cache.
+    /// Changes stay in the cache: what is changed there does not follow the home any more.
     LocalUpdate,
     /// Not available yet: changes are written back to the home.
     SingleWriter,
@@ -47,10 +47,14 @@ impl CacheArgs {
     /// The settings of the cache, if it is to be one. The home is looked at by this command: one that hangs hangs no daemon.
     pub fn settings(&self, root: &Path) -> Result<Option<CacheSettings>> {
         let Some(directory) = &self.cache else { return Ok(None) };
-        ensure!(
-            self.cache_mode == ModeArg::ReadOnly,
-            "--cache-mode: only read-only caches are available; change the files at their home, or copy them into another fileset"
-        );
+        let mode = match self.cache_mode {
+            ModeArg::ReadOnly => CacheMode::ReadOnly,
+            ModeArg::LocalUpdate => CacheMode::LocalUpdate,
+            ModeArg::SingleWriter => bail!(
+                "--cache-mode single-writer: writing back to the home is not available; use read-only, or local-update for changes \
+                 that stay in the cache"
+            ),
+        };
         let home =
             directory.canonicalize().with_context(|| format!("--cache {}", directory.display()))?;
         let device = std::fs::metadata(&home)?.dev();
@@ -68,7 +72,7 @@ impl CacheArgs {
         let identity = HomeIdentity::of(&home)?;
         Ok(Some(CacheSettings {
             home,
-            mode: CacheMode::ReadOnly,
+            mode,
             refresh_seconds: self.refresh,
             timeout_seconds: self.home_timeout,
             identity,
@@ -103,7 +107,10 @@ pub fn evict(root: &Path, name: &str, json: bool) -> Result<()> {
 
 /// What a listing says of a cache.
 pub fn shown(cache: &CacheStatus) -> String {
-    let CacheMode::ReadOnly = cache.mode;
+    let mode = match cache.mode {
+        CacheMode::ReadOnly => "read-only",
+        CacheMode::LocalUpdate => "local-update",
+    };
     let state = match &cache.unreachable {
         Some(why) => format!("its home is unreachable: {why}"),
         None => format!(
@@ -112,8 +119,5 @@ pub fn shown(cache: &CacheStatus) -> String {
             ByteSize(cache.fetched_bytes)
         ),
     };
-    format!(
-        "read-only cache of {}, refreshed after {} s; {state}",
-        cache.home, cache.refresh_seconds
-    )
+    format!("{mode} cache of {}, refreshed after {} s; {state}", cache.home, cache.refresh_seconds)
 }
