@@ -51,6 +51,8 @@ pub enum Ask {
     EvictCache {
         /// Name of the fileset.
         name: String,
+        /// Bytes that may stay.
+        keep_bytes: u64,
     },
     /// Change a fileset.
     SetFileset {

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Subcommand, ValueEnum};
+use forebay_base::ByteSize;
 use forebay_fs::mkfs::SCRATCH_MODE;
 use forebay_fs::record::{Durability, Placement};
 use forebay_fs::{FilesetStatus, Namespace, NewFileset};
@@ -131,15 +132,20 @@ enum Action {
         #[arg(long)]
         lost: bool,
     },
-    /// Free the space of all files of a cache that no program has open.
+    /// Free the space of files of a cache that no program has open, beginning with those fetched longest ago.
     ///
     /// They are fetched again from the home when they are opened. Names and attributes stay.
-    #[command(after_help = "Examples:\n  forebay fileset evict /srv/forebay inputs")]
+    #[command(after_help = "Examples:
+  forebay fileset evict /srv/forebay inputs
+  forebay fileset evict /srv/forebay inputs --keep 200GiB")]
     Evict {
         /// Home folder of the file system.
         root: PathBuf,
         /// Name of the fileset.
         name: String,
+        /// How much may stay, such as 200GiB.
+        #[arg(long, value_name = "SIZE", default_value = "0")]
+        keep: ByteSize,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -267,7 +273,7 @@ impl Fileset {
                     if lost { fs.remove_lost_fileset(&name) } else { fs.remove_fileset(&name) }
                 })?;
             }
-            Action::Evict { root, name, json } => cache::evict(&root, &name, json)?,
+            Action::Evict { root, name, keep, json } => cache::evict(&root, &name, keep, json)?,
             Action::Owner(owner) => owner.run()?,
         }
         Ok(ExitCode::SUCCESS)

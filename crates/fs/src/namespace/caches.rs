@@ -4,6 +4,8 @@
 //! cache; what the thread finds it puts into the fileset itself. While the home is unreachable what was fetched is served as it
 //! was seen last, and the rest is refused at once.
 
+mod eviction;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -12,8 +14,8 @@ use std::time::{Duration, Instant};
 use forebay_base::in_flight::{self, WaitsFor};
 use forebay_base::{ByteSize, Clock, FilesetId, Ino};
 use parking_lot::{Mutex, RwLock};
-use serde::{Deserialize, Serialize};
 
+pub use self::eviction::Evicted;
 use super::catalogue::Fileset;
 use super::{Interruption, Namespace};
 use crate::attributes::{Attributes, KeepName};
@@ -46,17 +48,6 @@ pub(super) struct Caches {
     looked: Mutex<HashSet<FilesetId>>,
     /// For the threads.
     namespace: OnceLock<Weak<Namespace>>,
-}
-
-/// What was given back of a cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Evicted {
-    /// Files whose bytes were given back.
-    pub files: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Files that somebody has open.
-    pub in_use: u64,
 }
 
 /// Has a visit say how far it is, and end when nobody waits for it.
@@ -353,16 +344,16 @@ impl Namespace {
         visit: &Visit,
         interruption: Option<&Interruption>,
     ) -> Result<()> {
-        let _waits = in_flight::waits_for(|| WaitsFor::Archive("the home of its cache".into()));
         loop {
-            let (done, total) =
-                (visit.done.load(Ordering::Relaxed), visit.total.load(Ordering::Relaxed));
-            let _waits = (total > 0).then(|| {
-                in_flight::waits_for(|| {
-                    let (done, total) = (ByteSize(done), ByteSize(total));
-                    WaitsFor::Archive(format!("the home of its cache: {done} of {total}").into())
-                })
-            });
+            let shown = || match visit.total.load(Ordering::Relaxed) {
+                0 => "the home of its cache".into(),
+                total => {
+                    let (done, total) =
+                        (ByteSize(visit.done.load(Ordering::Relaxed)), ByteSize(total));
+                    format!("the home of its cache: {done} of {total}").into()
+                }
+            };
+            let _waits = in_flight::waits_for(|| WaitsFor::Archive(shown()));
             if let Some(outcome) = visit.wait(LOOK) {
                 return outcome;
             }
@@ -502,7 +493,15 @@ impl Namespace {
             visit.done.store(0, Ordering::Relaxed);
             visit.total.store(wanted.size, Ordering::Relaxed);
             let what = (&wanted, &file, &entry);
-            match partition.with_space(|| partition.fetch_from_home(ino, what, &pace))? {
+            let fetched = partition.with_space(|| partition.fetch_from_home(ino, what, &pace));
+            let fetched = match fetched {
+                // What was fetched before makes room, if it can.
+                Err(FsError::NoSpace) if self.make_room(cache, &partition, wanted.size)? => {
+                    continue;
+                }
+                fetched => fetched?,
+            };
+            match fetched {
                 Fetch::Done(bytes) => {
                     cache.fetched_files.fetch_add(1, Ordering::Relaxed);
                     cache.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -516,7 +515,9 @@ impl Namespace {
                 }
             }
         }
-        Err(FsError::Io(format!("inode {ino}: the file changes at home all the time")))
+        Err(FsError::Io(format!(
+            "inode {ino}: the file changes at home all the time, or there is no room for it"
+        )))
     }
 
     /// A crash would have a file fetched again: the commit thread commits soon.
@@ -525,77 +526,6 @@ impl Namespace {
         if !partition.commits_rest() {
             partition.want_commit();
         }
-    }
-
-    // --- by hand ---
-
-    /// Gives back the bytes of all files of a cache that nobody has open. They are fetched again when somebody opens them.
-    ///
-    /// # Errors
-    /// [`FsError::Refused`] if the fileset is not a cache; what the store says.
-    pub fn evict_cache(&self, name: &str) -> Result<Evicted> {
-        self.alone("`forebay fileset evict`")?;
-        let fileset = self.fileset_named(name)?;
-        let partition = self.open_fileset(fileset.id)?;
-        let Some(cache) = self.cache_of(fileset.id) else {
-            return Err(FsError::Refused(format!(
-                "fileset \"{name}\" is not a cache: its files have no other place; `forebay migrate` moves files into an archive"
-            )));
-        };
-        // What was fetched lately is found among what is committed.
-        partition.commit()?;
-        let mut evicted = Evicted::default();
-        let mut from = None;
-        loop {
-            let (found, next) = partition.stored_fetched(from, PIECE)?;
-            let _one_at_a_time = cache.applying.lock();
-            for ino in found {
-                match partition.evict_to_home(ino) {
-                    Ok(Some(bytes)) => {
-                        evicted.files += 1;
-                        evicted.bytes += bytes;
-                    }
-                    Ok(None) => evicted.in_use += u64::from(self.is_open(ino)),
-                    // It is gone meanwhile.
-                    Err(FsError::Stale) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            self.after_request();
-            match next {
-                Some(next) => from = Some(next),
-                None => break,
-            }
-        }
-        // What was given back is free when this returns.
-        partition.commit()?;
-        self.shared.objects.finish_reclaim();
-        Ok(evicted)
-    }
-
-    /// Has a cache that is about to be removed hold nothing.
-    pub(super) fn empty_cache(&self, fileset: &Fileset, name: &str) -> Result<()> {
-        if self.cluster.is_some() || fileset.settings().placement == Placement::Native {
-            return Ok(());
-        }
-        let partition = self.open_fileset(fileset.id)?;
-        let Some(cache) = self.cache_of(fileset.id) else { return Ok(()) };
-        if partition.has_open_files() {
-            return Err(FsError::Refused(format!(
-                "fileset \"{name}\" has open files: close them first"
-            )));
-        }
-        let _one_at_a_time = cache.applying.lock();
-        let top = partition.top();
-        if let Some(home) = partition.home_path(top)? {
-            partition.set_listed(top, &home, false)?;
-        }
-        cache.forget_fresh();
-        for (name, ino) in partition.listed_names(top)? {
-            partition.drop_as_at_home(top, &name, ino)?;
-            self.after_request();
-        }
-        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use forebay_base::Ino;
+use forebay_base::{Ino, Timestamp};
 use forebay_disk::Sync;
 use rustix::fs::SeekFrom;
 
@@ -20,13 +20,14 @@ use crate::caching::{HomePath, PATH, SETTINGS};
 use crate::directory::{Child, Directory, check_name};
 use crate::error::{FsError, Result};
 use crate::inode::{Body, FileBody, Inode, State};
-use crate::key;
+use crate::key::{self, Key};
 use crate::object::{FsDisk, LiveObject};
 use crate::ops::{SetMode, SetXattr};
 use crate::partition::Partition;
 use crate::partition::quota::settle;
 use crate::partition::relocate::TheCopies;
-use crate::record::{InodeRecord, Kind};
+use crate::record::{InodeRecord, Kind, decode};
+use crate::recovery::scan_prefix;
 use crate::writeset::Known;
 
 /// Bytes that are copied at a time.
@@ -38,7 +39,7 @@ pub(crate) struct Unfetched {
     /// Its path at home; none if it is not known, so that it cannot be fetched.
     pub path: Option<Vec<u8>>,
     pub size: u64,
-    pub modified: forebay_base::Timestamp,
+    pub modified: Timestamp,
 }
 
 /// What became of a fetch.
@@ -425,7 +426,7 @@ impl Partition {
         Ok(Fetch::Done(wanted.size))
     }
 
-    /// Gives back the bytes of a file that can be fetched again, unless somebody has it open. How many bytes it has, if so. What is
+    /// Gives back the bytes of a file that can be fetched again, unless somebody has it open. How many bytes it took, if so. What is
     /// mapped for reading stays: nobody writes such a file.
     ///
     /// # Errors
@@ -450,15 +451,21 @@ impl Partition {
         drop(writes);
         dropped.into_iter().for_each(|live| self.shared.objects.drop_handle(live));
         self.shared.fail_points.reach("evict.turned")?;
-        Ok(Some(size))
+        Ok(Some(bytes))
     }
 
-    /// Committed files whose bytes were fetched: see [`Partition::stored_inodes`].
-    pub(crate) fn stored_fetched(
-        &self,
-        from: Option<Vec<u8>>,
-        most: usize,
-    ) -> Result<(Vec<Ino>, Option<Vec<u8>>)> {
-        self.stored_inodes(from, most, is_fetched)
+    /// Committed files whose bytes were fetched: when, and what they take.
+    pub(crate) fn fetched(&self) -> Result<Vec<(Timestamp, Ino, u64)>> {
+        let mut found = Vec::new();
+        scan_prefix(self.store(), &[key::INODE], &mut |key, value| {
+            if let Some(Key::Inode(ino)) = key::parse(key) {
+                let record: InodeRecord = decode("inode", value)?;
+                if is_fetched(&record) {
+                    found.push((record.accessed, ino, record.allocated_bytes));
+                }
+            }
+            Ok(())
+        })?;
+        Ok(found)
     }
 }

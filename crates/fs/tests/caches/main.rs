@@ -221,14 +221,14 @@ fn evicted_files_are_fetched_again_and_open_ones_stay() {
     assert_eq!(site.read_all(&fs, top), site.tree());
     let ino = site.lookup(&fs, top, "file-3").unwrap().ino;
     let handle = fs.open(ino, READ);
-    let evicted = fs.evict_cache(CACHE).unwrap();
+    let evicted = fs.evict_cache(CACHE, 0).unwrap();
     assert_eq!((evicted.files, evicted.in_use), (4, 1));
     assert_eq!(site.rig.objects().len(), 1);
     assert_eq!(handle.contents(), bytes_of(3));
     handle.close();
     assert_eq!(site.read_all(&fs, top), site.tree());
     assert_eq!(site.lookup(&fs, top, "file-3").unwrap().ino, ino);
-    assert!(refused(fs.evict_cache("data")).contains("not a cache"));
+    assert!(refused(fs.evict_cache("data", 0)).contains("not a cache"));
     site.close(fs);
 }
 
@@ -344,7 +344,7 @@ fn changes_of_a_local_update_cache_stay_here_and_the_rest_follows_the_home() {
     }
     // To replace the content of a file fetches nothing.
     let unread = at("g/a");
-    fs.evict_cache(CACHE).unwrap();
+    fs.evict_cache(CACHE, 0).unwrap();
     let fetched = site.status(&fs).fetched_files;
     fs.overwrite(unread, b"own");
     assert_eq!((fs.contents(unread), site.status(&fs).fetched_files), (b"own".to_vec(), fetched));
@@ -359,5 +359,35 @@ fn changes_of_a_local_update_cache_stay_here_and_the_rest_follows_the_home() {
     // What is not at home is not dropped with the cache.
     assert!(refused(fs.remove_fileset(CACHE)).contains("remove them first"));
     assert_eq!(fs.contents(new), b"new");
+    site.close(fs);
+}
+
+#[test]
+fn a_full_disk_gives_back_what_was_fetched_longest_ago() {
+    let site = Site::on(support::Rig::of_capacity(6 << 20), CacheMode::ReadOnly, 0);
+    let bytes = |number: u8| vec![number + 1; 1 << 20];
+    for number in 0..12 {
+        site.write(&format!("file-{number}"), &bytes(number));
+    }
+    let fs = site.open();
+    let top = fs.fileset(CACHE);
+    let ino = |number: u8| site.lookup(&fs, top, &format!("file-{number}")).unwrap().ino;
+    let first = fs.open(ino(0), READ);
+    for round in 0..2 {
+        for number in 0..12 {
+            assert_eq!(fs.contents(ino(number)), bytes(number), "round {round}");
+        }
+    }
+    assert_eq!(first.contents(), bytes(0), "it is open");
+    first.close();
+    let is_here = |number: u8| fs.attributes(ino(number)).unwrap().allocated_bytes > 0;
+    assert!(is_here(11) && !is_here(1));
+    // By hand, the latest stay.
+    fs.evict_cache(CACHE, 1 << 20).unwrap();
+    let here: Vec<u8> = (0..12).filter(|number| is_here(*number)).collect();
+    assert_eq!(here, [11]);
+    site.write("too-large", &vec![1; 20 << 20]);
+    let large = site.lookup(&fs, top, "too-large").unwrap().ino;
+    assert!(matches!(fs.open_file(large, READ, ROOT), Err(FsError::NoSpace)));
     site.close(fs);
 }

@@ -99,7 +99,7 @@ fn whatever_happens_at_home_and_here_the_cache_shows_the_home() {
                 0..=4 => change_home(&site, &mut dice),
                 5..=8 => visit(&site, &fs, &path(&mut dice)),
                 9 => fs.commit().unwrap(),
-                10 => drop(fs.evict_cache(CACHE).unwrap()),
+                10 => drop(fs.evict_cache(CACHE, 0).unwrap()),
                 _ => {
                     if dice.index(2) == 0 {
                         site.close(fs);
@@ -156,7 +156,7 @@ fn whatever_happens_at_home_what_was_written_here_stays() {
                 4..=6 => visit(&site, &fs, &path(&mut dice)),
                 7..=9 => change_here(&site, &fs, &mut dice, &mut written),
                 10 => fs.commit().unwrap(),
-                11 => drop(fs.evict_cache(CACHE).unwrap()),
+                11 => drop(fs.evict_cache(CACHE, 0).unwrap()),
                 _ => {
                     drop(fs);
                     let TestDisk::Memory(disk) = &site.rig.disk else { unreachable!() };

@@ -65,7 +65,10 @@ impl Site {
     }
 
     pub(crate) fn with(mode: CacheMode, refresh_seconds: u64) -> Site {
-        let rig = Rig::in_memory();
+        Site::on(Rig::in_memory(), mode, refresh_seconds)
+    }
+
+    pub(crate) fn on(rig: Rig, mode: CacheMode, refresh_seconds: u64) -> Site {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().join("home");
         std::fs::create_dir(&home).unwrap();
@@ -259,7 +262,7 @@ fn work(site: &Site, fs: &User) -> Result<()> {
             opened.close();
             fs.commit()?;
         }
-        fs.evict_cache(CACHE)?;
+        fs.evict_cache(CACHE, 0)?;
     }
     Ok(())
 }

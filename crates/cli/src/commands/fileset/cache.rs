@@ -81,24 +81,24 @@ impl CacheArgs {
 }
 
 /// Carries out `forebay fileset evict`.
-pub fn evict(root: &Path, name: &str, json: bool) -> Result<()> {
+pub fn evict(root: &Path, name: &str, keep: ByteSize, json: bool) -> Result<()> {
     let home = Home::at(root)?;
     let evicted = if home.try_lock()?.is_none() {
-        let ask = Ask::EvictCache { name: name.to_owned() };
+        let ask = Ask::EvictCache { name: name.to_owned(), keep_bytes: keep.0 };
         match control::ask(home.root(), &ask)? {
             Answer::Evicted(evicted) => evicted,
             other => bail!("not an answer: {other:?}"),
         }
     } else {
         let (fs, _lock) = home.open()?.into_file_system(&home)?;
-        let evicted = fs.evict_cache(name);
+        let evicted = fs.evict_cache(name, keep.0);
         fs.close().context("the file system could not be closed cleanly")?;
         evicted?
     };
     if json {
         return put_json(&evicted);
     }
-    outln!("{} files evicted, {}", evicted.files, ByteSize(evicted.bytes));
+    outln!("{} files evicted, {} freed", evicted.files, ByteSize(evicted.bytes));
     if evicted.in_use > 0 {
         outln!("{} files are open and stay", evicted.in_use);
     }
