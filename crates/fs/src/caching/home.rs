@@ -173,8 +173,8 @@ impl HomeTree {
         entry_at(above.as_fd(), &name).map_err(|errno| said(name.as_bytes(), errno))
     }
 
-    /// All that a directory holds; none if there is no such directory.
-    pub fn list(&self, path: &[u8]) -> Result<Option<Listing>> {
+    /// All that a directory holds; none if there is no such directory. `goes_on` is called with each name.
+    pub fn list(&self, path: &[u8], goes_on: &mut dyn FnMut()) -> Result<Option<Listing>> {
         let Some(directory) = self.list_some(path)? else { return Ok(None) };
         let away = |errno| said(path, errno);
         let own =
@@ -182,6 +182,7 @@ impl HomeTree {
         let mut found = Vec::new();
         for entry in Dir::read_from(&directory).map_err(away)? {
             let entry = entry.map_err(away)?;
+            goes_on();
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;

@@ -7,7 +7,7 @@
 //!
 //! Nothing of it survives a crash.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -112,6 +112,16 @@ struct Away {
 struct Fresh {
     directories: HashMap<Ino, Instant>,
     names: HashMap<(Ino, Vec<u8>), Instant>,
+    /// Directories that do not follow the home any more.
+    local: HashSet<Ino>,
+}
+
+impl Fresh {
+    fn keep_within_bounds(&mut self) {
+        if self.names.len() + self.directories.len() + self.local.len() >= FRESH_MAX {
+            *self = Fresh::default();
+        }
+    }
 }
 
 /// A cache fileset at work.
@@ -182,7 +192,8 @@ impl Cache {
     pub fn is_fresh(&self, directory: Ino, name: Option<&[u8]>, now: Instant) -> bool {
         let is_recent = |at: &Instant| now.saturating_duration_since(*at) < self.refresh();
         let fresh = self.fresh.lock();
-        fresh.directories.get(&directory).is_some_and(is_recent)
+        fresh.local.contains(&directory)
+            || fresh.directories.get(&directory).is_some_and(is_recent)
             || name.is_some_and(|name| {
                 !fresh.names.is_empty()
                     && fresh.names.get(&(directory, name.to_vec())).is_some_and(is_recent)
@@ -192,13 +203,18 @@ impl Cache {
     /// A name, or all names of a directory, are as at home since then.
     pub fn note_fresh(&self, directory: Ino, name: Option<&[u8]>, since: Instant) {
         let mut fresh = self.fresh.lock();
-        if fresh.names.len() + fresh.directories.len() >= FRESH_MAX {
-            *fresh = Fresh::default();
-        }
+        fresh.keep_within_bounds();
         match name {
             Some(name) => fresh.names.insert((directory, name.to_vec()), since),
             None => fresh.directories.insert(directory, since),
         };
+    }
+
+    /// A directory does not follow the home any more.
+    pub fn note_local(&self, directory: Ino) {
+        let mut fresh = self.fresh.lock();
+        fresh.keep_within_bounds();
+        fresh.local.insert(directory);
     }
 
     /// All is to be compared with the home again.

@@ -253,7 +253,10 @@ impl Namespace {
         let Some((partition, route)) = self.local_owner(directory)? else { return Ok(()) };
         let home = partition.home_path(directory)?;
         drop(route);
-        let Some(home) = home else { return Ok(()) };
+        let Some(home) = home else {
+            cache.note_local(directory);
+            return Ok(());
+        };
         let errand = match need {
             HomeNeed::Name(name) if home.is_listed => Errand::Name(directory, name.to_vec()),
             HomeNeed::Name(_) | HomeNeed::Names => Errand::Names(directory),
@@ -298,8 +301,8 @@ impl Namespace {
     ) -> Result<()> {
         if let Some((away, is_time)) = cache.away(self.instant()) {
             if is_time {
-                let (probe, is_run_here) = self.send(cache, Errand::Probe);
-                cache.leave(&probe);
+                // Nobody waits for it.
+                let (_, is_run_here) = self.send(cache, Errand::Probe);
                 if !is_run_here {
                     return Err(away);
                 }
@@ -373,26 +376,21 @@ impl Namespace {
 
     fn carry_out_visit(&self, cache: &Cache, visit: &Arc<Visit>) {
         let done = match &visit.errand {
-            Errand::Probe => self.at_home(visit, || cache.tree.probe()),
+            Errand::Probe => self.at_home((cache, visit), || cache.tree.probe()),
             Errand::Name(directory, name) => self.compare_name(cache, visit, *directory, name),
             Errand::Names(directory) => self.compare_names(cache, visit, *directory),
             Errand::Bytes(ino) => self.fetch_bytes(cache, visit, *ino),
         };
         let done = match done {
             // One file may be what is wrong with it.
-            Err(FsError::HomeAway(why)) => match self.at_home(visit, || cache.tree.probe()) {
-                Ok(()) => {
-                    cache.is_back();
-                    Err(FsError::Io(why))
+            Err(FsError::HomeAway(why)) => {
+                match self.at_home((cache, visit), || cache.tree.probe()) {
+                    Ok(()) => Err(FsError::Io(why)),
+                    Err(error) => {
+                        cache.is_away(&error.to_string(), self.instant());
+                        Err(FsError::HomeAway(why))
+                    }
                 }
-                Err(error) => {
-                    cache.is_away(&error.to_string(), self.instant());
-                    Err(FsError::HomeAway(why))
-                }
-            },
-            Ok(()) => {
-                cache.is_back();
-                Ok(())
             }
             done => done,
         };
@@ -403,10 +401,17 @@ impl Namespace {
     }
 
     /// Carries out a step at home.
-    fn at_home<T>(&self, visit: &Visit, step: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn at_home<T>(
+        &self,
+        (cache, visit): (&Cache, &Visit),
+        step: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         visit.begin_step(self.instant());
         let done = step();
         visit.end_step();
+        if !matches!(done, Err(FsError::HomeAway(_))) {
+            cache.is_back();
+        }
         done
     }
 
@@ -426,7 +431,7 @@ impl Namespace {
         let since = self.instant();
         let partition = self.partition_of(directory)?;
         let Some(home) = partition.home_path(directory)? else { return Ok(()) };
-        let found = self.at_home(visit, || cache.tree.look(&home.path, name))?;
+        let found = self.at_home((cache, visit), || cache.tree.look(&home.path, name))?;
         let _one_at_a_time = cache.applying.lock();
         let Some(home) = partition.home_path(directory)? else { return Ok(()) };
         let here = partition.named(directory, name);
@@ -439,7 +444,8 @@ impl Namespace {
         let since = self.instant();
         let partition = self.partition_of(directory)?;
         let Some(home) = partition.home_path(directory)? else { return Ok(()) };
-        let listing = self.at_home(visit, || cache.tree.list(&home.path))?;
+        let mut goes_on = || visit.begin_step(self.instant());
+        let listing = self.at_home((cache, visit), || cache.tree.list(&home.path, &mut goes_on))?;
         let _one_at_a_time = cache.applying.lock();
         let Some(home) = partition.home_path(directory)? else { return Ok(()) };
         self.apply_listing(&partition, (directory, &home), listing)?;
@@ -485,7 +491,8 @@ impl Namespace {
             let path = wanted.path.as_deref().ok_or_else(|| {
                 FsError::Io(format!("inode {ino}: it is not known where its bytes are at home"))
             })?;
-            let Some((file, entry)) = self.at_home(visit, || cache.tree.open(path))? else {
+            let Some((file, entry)) = self.at_home((cache, visit), || cache.tree.open(path))?
+            else {
                 // Its name is to be looked up again.
                 cache.forget_fresh();
                 return Err(FsError::Stale);
@@ -509,7 +516,7 @@ impl Namespace {
                     return Ok(());
                 }
                 Fetch::Changed => {
-                    let now = self.at_home(visit, || look_again(&file))?;
+                    let now = self.at_home((cache, visit), || look_again(&file))?;
                     let _one_at_a_time = cache.applying.lock();
                     partition.take_attributes_of_home(ino, &now)?;
                 }

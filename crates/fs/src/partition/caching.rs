@@ -275,6 +275,14 @@ impl Partition {
 
     /// A directory has the attributes that it has at home.
     pub(crate) fn take_directory_of_home(&self, ino: Ino, entry: &Entry) -> Result<()> {
+        {
+            let inode = self.inode(ino)?;
+            let state = inode.lock();
+            let now = (state.mode, state.uid, state.gid, state.modified);
+            if now == (entry.mode, entry.uid, entry.gid, entry.modified) {
+                return Ok(());
+            }
+        }
         let modified = Some(SetTime::To(entry.modified));
         self.set_attributes(
             ino,
