@@ -9,13 +9,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_base::{Ino, NodeId};
+use forebay_fs::caching::CacheSettings;
 use forebay_fs::census::Census;
 use forebay_fs::policy::{Place, Policy, PolicyReport};
 use forebay_fs::quota::{QuotaChange, QuotaStatus, Subject};
 use forebay_fs::record::{Durability, Placement};
 use forebay_fs::snapshot::{CloneBytes, CloneStatus, SnapshotDiff, SnapshotStatus, SnapshotsSpace};
 use forebay_fs::tasks::TaskStatus;
-use forebay_fs::{DiskStatus, FilePlace, FilesetStatus, LostDisk, Migrated, Namespace, NewFileset};
+use forebay_fs::{
+    DiskStatus, Evicted, FilePlace, FilesetStatus, LostDisk, Migrated, Namespace, NewFileset,
+};
 use forebay_node::members::visit::Wait;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +43,16 @@ pub enum Ask {
         /// In how many failure groups each of its files is to lie; 0, from older commands: 1.
         #[serde(default)]
         copies: u8,
+        /// What it is to be a cache of, if it is to be one.
+        #[serde(default)]
+        cache: Option<CacheSettings>,
+    },
+    /// Give back the bytes of a cache that can be fetched again.
+    EvictCache {
+        /// Name of the fileset.
+        name: String,
+        /// Bytes that may stay.
+        keep_bytes: u64,
     },
     /// Change a fileset.
     SetFileset {
@@ -339,6 +352,8 @@ pub enum Answer {
         /// Why.
         reason: String,
     },
+    /// To [`Ask::EvictCache`].
+    Evicted(Evicted),
     /// To [`Ask::Status`].
     Status(Box<Status>),
     /// To [`Ask::Counters`].

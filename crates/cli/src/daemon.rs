@@ -547,8 +547,11 @@ impl Running {
                     Err(error) => Answer::Refused { reason: crate::output::chain(&error) },
                 };
             }
-            Ask::CreateFileset { new, copies } => {
-                let made = self.fs.add_fileset_with_copies(&new, copies.max(1));
+            Ask::CreateFileset { new, copies, cache } => {
+                let made = match cache {
+                    Some(cache) => self.fs.add_cache(&new, &cache),
+                    None => self.fs.add_fileset_with_copies(&new, copies.max(1)),
+                };
                 self.session.tell_kernel();
                 if let (Ok(()), Err(error)) = (&made, self.bind_native()) {
                     let error = crate::output::chain(&error);

@@ -29,8 +29,8 @@ pub enum FsError {
     /// Source and target lie in different filesets (EXDEV).
     #[error("files cannot be renamed or linked across filesets")]
     CrossFileset,
-    /// Nothing can be changed in a snapshot (EROFS).
-    #[error("a snapshot cannot be changed")]
+    /// Nothing can be changed in a snapshot, nor in a read-only cache (EROFS).
+    #[error("a snapshot or a read-only cache cannot be changed")]
     ReadOnly,
     /// The arguments make no sense together (EINVAL).
     #[error("invalid argument")]
@@ -127,6 +127,9 @@ pub enum FsError {
     /// request is repeated (EIO, should it ever get out).
     #[error("the file lies in an archive")]
     Archived,
+    /// The home of a cache fileset does not answer, and what is asked for was not fetched (ETIMEDOUT).
+    #[error("the home of the cache is unreachable: {0}")]
+    HomeAway(String),
 }
 
 /// Outcome of a file-system call.

@@ -17,6 +17,7 @@
 pub mod acl;
 mod attributes;
 mod cache;
+pub mod caching;
 pub mod census;
 mod changes;
 pub mod checksum;
@@ -63,6 +64,7 @@ pub(crate) use partition::{commit, ops, shortage};
 
 pub use attributes::{Attributes, KeepName, SetAttributes, SetId, SetTime};
 pub use cache::INODE_COST;
+pub use caching::{CacheMode, CacheStatus, HomeNeed, NewCache};
 pub use closes::await_closes;
 pub use commit::CommitHealth;
 pub use directory::NAME_MAX;
@@ -71,8 +73,9 @@ pub use growth::Growth;
 pub use locks::LockRequest;
 pub use namespace::metrics;
 pub use namespace::{
-    Background, Cluster, FilePlace, HandOver, Interruption, KernelCache, KernelTimes, LostDisk,
-    LostFile, Migrated, NameKept, Namespace, NewDisk, Parts, Residence, UnreachableFile, Whose,
+    Background, Cluster, Evicted, FilePlace, HandOver, Interruption, KernelCache, KernelTimes,
+    LostDisk, LostFile, Migrated, NameKept, Namespace, NewDisk, Parts, Residence, UnreachableFile,
+    Whose,
 };
 pub use native::NewFileset;
 pub use object::{DirectAccess, Moves, SeenObject};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use forebay_base::{Clock, Epoch, FilesetId, Ino};
 use forebay_store::{Batch, Store, Stores};
 
+use crate::caching;
 use crate::directory::{Bucket, Child};
 use crate::error::{FsError, Result};
 use crate::key::{self, Term};
@@ -55,6 +56,8 @@ pub(crate) struct StoredFileset<'a> {
     pub identity: &'a Identity,
     /// Mode of its directory.
     pub mode: u16,
+    /// What makes it a cache, if it is one.
+    pub cache: Option<&'a [u8]>,
     /// The least numbers of inodes and objects that it may use.
     pub first: (u64, u64),
 }
@@ -67,6 +70,12 @@ impl StoredFileset<'_> {
         let epoch = FIRST_EPOCH;
         let mut top = fileset_root(self.id, self.mode, clock.now());
         (top.uid, top.gid) = self.identity.owner;
+        if let Some(settings) = self.cache {
+            let ino = Ino::top_of(self.id);
+            put(key::xattr(ino, caching::SETTINGS), settings.to_vec());
+            put(key::xattr(ino, caching::PATH), Vec::new());
+            top.xattrs = 2;
+        }
         let superblock = Superblock {
             uuid: self.identity.uuid.clone(),
             fileset: self.id,
@@ -131,7 +140,10 @@ fn make_with(
         let pool = DEFAULT_POOL.to_owned();
         FilesetSettings { name: name.to_owned(), durability, placement, disk, pool, copies: 1 }
     };
-    let new = |id, settings, mode| StoredFileset { id, settings, identity, mode, first: (0, 0) };
+    let new = |id, settings, mode| {
+        let (cache, first) = (None, (0, 0));
+        StoredFileset { id, settings, identity, mode, cache, first }
+    };
     let root_settings = settings("", Durability::Strict);
     let mut root = new(FilesetId::ROOT, root_settings.clone(), 0o755).rows(clock);
     put_record(&mut root, FilesetId::ROOT, root_settings);

@@ -31,6 +31,7 @@ pub(crate) fn of(error: &FsError) -> i32 {
         FsError::Deadlock => libc::EDEADLK,
         FsError::TooManyLocks(_) => libc::ENOLCK,
         FsError::Interrupted => libc::EINTR,
+        FsError::HomeAway(_) => libc::ETIMEDOUT,
         FsError::System(errno) => *errno,
         FsError::Damaged(_) | FsError::UnknownVersion(_) => libc::EUCLEAN,
         FsError::Io(_)

@@ -1,5 +1,6 @@
 //! `forebay fileset`.
 
+mod cache;
 mod owner;
 
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Subcommand, ValueEnum};
+use forebay_base::ByteSize;
 use forebay_fs::mkfs::SCRATCH_MODE;
 use forebay_fs::record::{Durability, Placement};
 use forebay_fs::{FilesetStatus, Namespace, NewFileset};
@@ -24,12 +26,15 @@ use crate::output::{Table, bytes};
 /// afterwards. A native fileset is a plain directory of one disk, for scratch: a mount by root
 /// binds it in place, so programs use the disk itself, and its files follow the rules of that disk's file system. Only
 /// a new fileset can be made native, and it stays native. In a cluster a native fileset has a directory for each node,
-/// NAME/NODE, on a disk of that node; each of them is listed and removed as a fileset of its own.
+/// NAME/NODE, on a disk of that node; each of them is listed and removed as a fileset of its own. A cache fileset shows the files of
+/// a directory of another file system, its home, and keeps what was read of them; it is read-only, or changes stay in it. Not in a cluster.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay fileset list /srv/forebay
   forebay fileset create /srv/forebay models --durability strict
   forebay fileset create /srv/forebay scratch --placement native --mode 1777
+  forebay fileset create /srv/forebay inputs --cache /mnt/nfs/inputs
+  forebay fileset evict /srv/forebay inputs
   forebay fileset set /srv/forebay data --placement served
   forebay fileset set /srv/forebay models --copies 2
   forebay fileset remove /srv/forebay models
@@ -55,7 +60,9 @@ enum Action {
     /// Create a fileset.
     #[command(after_help = "Examples:
   forebay fileset create /srv/forebay models --durability strict
-  forebay fileset create /srv/forebay scratch --placement native --mode 1777")]
+  forebay fileset create /srv/forebay scratch --placement native --mode 1777
+  forebay fileset create /srv/forebay inputs --cache /mnt/nfs/inputs --refresh 60
+  forebay fileset create /srv/forebay trial --cache /mnt/nfs/inputs --cache-mode local-update")]
     Create {
         /// Home folder of the file system.
         root: PathBuf,
@@ -84,6 +91,8 @@ enum Action {
         /// native fileset].
         #[arg(long, value_parser = octal)]
         mode: Option<u16>,
+        #[command(flatten)]
+        cache: cache::CacheArgs,
     },
     /// Change a fileset.
     #[command(after_help = "Examples:
@@ -122,6 +131,24 @@ enum Action {
         /// remains of it: its files are lost. Fails if the fileset can be reached, or is damaged but might be repaired.
         #[arg(long)]
         lost: bool,
+    },
+    /// Free the space of files of a cache that no program has open, beginning with those fetched longest ago.
+    ///
+    /// They are fetched again from the home when they are opened. Names and attributes stay.
+    #[command(after_help = "Examples:
+  forebay fileset evict /srv/forebay inputs
+  forebay fileset evict /srv/forebay inputs --keep 200GiB")]
+    Evict {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// Name of the fileset.
+        name: String,
+        /// How much may stay, such as 200GiB.
+        #[arg(long, value_name = "SIZE", default_value = "0")]
+        keep: ByteSize,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
     },
     Owner(owner::Owner),
 }
@@ -188,7 +215,17 @@ impl Fileset {
     pub fn run(self) -> Result<ExitCode> {
         match self.action {
             Action::List { root, json } => list(&root, json)?,
-            Action::Create { root, name, durability, placement, disk, pool, copies, mode } => {
+            Action::Create {
+                root,
+                name,
+                durability,
+                placement,
+                disk,
+                pool,
+                copies,
+                mode,
+                cache,
+            } => {
                 let placement = placement.into();
                 ensure!(
                     pool.is_none() || placement != Placement::Native,
@@ -202,8 +239,16 @@ impl Fileset {
                     Placement::Native | Placement::Direct | Placement::Served => 0o755,
                 });
                 let new = NewFileset { name, durability, placement, disk, pool, mode };
-                let ask = Ask::CreateFileset { new: new.clone(), copies };
-                change(&root, &ask, |fs| fs.add_fileset_with_copies(&new, copies))?;
+                let cache = cache.settings(&root)?;
+                ensure!(
+                    cache.is_none() || copies == 1,
+                    "--copies is not for a cache, whose bytes are at home; omit it"
+                );
+                let ask = Ask::CreateFileset { new: new.clone(), copies, cache: cache.clone() };
+                change(&root, &ask, |fs| match &cache {
+                    Some(cache) => fs.add_cache(&new, cache),
+                    None => fs.add_fileset_with_copies(&new, copies),
+                })?;
             }
             Action::Set { root, name, durability, placement, pool, copies } => {
                 if let Some(pool) = &pool {
@@ -228,6 +273,7 @@ impl Fileset {
                     if lost { fs.remove_lost_fileset(&name) } else { fs.remove_fileset(&name) }
                 })?;
             }
+            Action::Evict { root, name, keep, json } => cache::evict(&root, &name, keep, json)?,
             Action::Owner(owner) => owner.run()?,
         }
         Ok(ExitCode::SUCCESS)
@@ -300,6 +346,9 @@ pub fn print_problems(filesets: &[FilesetStatus]) -> Result<()> {
     for fileset in filesets {
         if let Some(problem) = &fileset.problem {
             outln!("  fileset {} cannot be used: {problem}", fileset.name);
+        }
+        if let Some(of) = &fileset.cache {
+            outln!("  fileset {}: {}", fileset.name, cache::shown(of));
         }
         if fileset.waiting_for_copies > 0 {
             outln!(

@@ -488,6 +488,7 @@ impl Where {
             for Placed { path, place } in &found.files {
                 let state = match (place.state, place.stripe_unit_bytes) {
                     (Residence::Migrated, _) => "archived".to_owned(),
+                    (Residence::Home, _) => "not fetched".to_owned(),
                     (Residence::Premigrated, _) => "premigrated".to_owned(),
                     (Residence::Resident, Some(unit)) => format!("striped by {}", ByteSize(unit)),
                     (Residence::Resident, None) => "here".to_owned(),

@@ -41,6 +41,7 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::RunPolicy { .. }
             | Ask::MigrateFiles { .. }
             | Ask::PremigrateFiles { .. }
+            | Ask::EvictCache { .. }
     )
 }
 
@@ -61,6 +62,9 @@ fn carry_out(fs: &Namespace, root: &Path, ask: Ask) -> Result<Answer> {
             let over = over.as_deref();
             let (pool, group) = (pool.as_str(), group.as_str());
             disks::stripe(fs, &WantedStriped { disks: &disks, over, unit_bytes, pool, group })?;
+        }
+        Ask::EvictCache { name, keep_bytes } => {
+            return Ok(Answer::Evicted(fs.evict_cache(&name, keep_bytes)?));
         }
         Ask::SetCopies { name, copies } => fs.set_fileset_copies(&name, copies)?,
         Ask::Scrub { fileset } => return begun(fs, fs.scrub(fileset.as_deref())?),

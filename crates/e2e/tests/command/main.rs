@@ -3,6 +3,7 @@
 
 mod access;
 mod archive;
+mod cache;
 mod clone;
 mod disk;
 mod doctor;

@@ -103,6 +103,8 @@ pub(super) struct Claim {
 /// All of it.
 pub(super) struct Image {
     pub superblock: Superblock,
+    /// The fileset is a cache: its files may lie elsewhere.
+    pub is_cache: bool,
     pub hash_key: HashKey,
     /// The records of filesets, in the root fileset alone; `None` for those that cannot be read.
     pub filesets: BTreeMap<FilesetId, Option<FilesetRecord>>,
@@ -140,6 +142,7 @@ impl Image {
         Image {
             hash_key: HashKey(superblock.hash_key),
             superblock,
+            is_cache: false,
             filesets: BTreeMap::new(),
             fileset_names: BTreeMap::new(),
             usage: None,
@@ -181,7 +184,8 @@ impl Image {
 }
 
 /// Makes the fields of a record go together: what its kind does not have is cleared.
-pub(super) fn make_normal(record: &mut InodeRecord, epoch: Epoch) {
+/// In a cache, a file without an object has a size: it was not fetched.
+pub(super) fn make_normal(record: &mut InodeRecord, epoch: Epoch, is_cache: bool) {
     if record.kind != Kind::Directory {
         record.parent = Ino(0);
     }
@@ -192,7 +196,7 @@ pub(super) fn make_normal(record: &mut InodeRecord, epoch: Epoch) {
         record.target.clear();
     }
     match record.kind {
-        Kind::File if record.layout == Layout::None => record.size = 0,
+        Kind::File if record.layout == Layout::None && !is_cache => record.size = 0,
         Kind::File | Kind::Directory => {}
         Kind::Symlink => record.size = record.target.len() as u64,
         Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => record.size = 0,

@@ -48,8 +48,9 @@ pub(super) enum Edit {
     NoObject,
     /// The group's permissions go.
     NoGroupAccess,
-    /// Fields that do not go with the kind are cleared; epochs are at most this one.
-    Normal(Epoch),
+    /// Fields that do not go with the kind are cleared; epochs are at most this one. The flag says
+    /// whether the fileset is a cache.
+    Normal(Epoch, bool),
 }
 
 /// One fix.

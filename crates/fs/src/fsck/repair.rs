@@ -115,7 +115,7 @@ impl Patch<'_> {
                 record.size = 0;
             }
             Edit::NoGroupAccess => record.mode &= !0o070,
-            Edit::Normal(epoch) => make_normal(&mut record, epoch),
+            Edit::Normal(epoch, is_cache) => make_normal(&mut record, epoch, is_cache),
         }
         self.set(key::inode(ino), Some(encode(&record)));
         Ok(())

@@ -14,6 +14,7 @@ use super::quotas;
 use super::report::{Damage, shown};
 use super::snapshots::Snapshots;
 use crate::acl::{self, Acl};
+use crate::caching;
 use crate::error::{FsError, Result};
 use crate::key::{self, Key, Term};
 use crate::number::RESERVE;
@@ -121,6 +122,8 @@ pub(super) fn records(
     progress: &mut dyn FnMut(&str),
 ) -> Result<Image> {
     let mut image = Image::new(superblock);
+    let top = Ino::top_of(image.fileset());
+    image.is_cache = store.get(&key::xattr(top, caching::SETTINGS))?.is_some();
     progress("reading filesets");
     filesets(store, &mut image, ledger)?;
     tasks(store, &image, ledger)?;
@@ -270,10 +273,10 @@ fn inode(ino: Ino, record: &InodeRecord, image: &mut Image, ledger: &mut Ledger)
     }
     let epoch = image.superblock.epoch;
     let mut normal = record.clone();
-    make_normal(&mut normal, epoch);
+    make_normal(&mut normal, epoch, image.is_cache);
     if normal != *record {
         let text = format!("inode {ino}: its fields do not fit a {:?}", record.kind);
-        let fix = Fix::Inode(ino, Edit::Normal(epoch));
+        let fix = Fix::Inode(ino, Edit::Normal(epoch, image.is_cache));
         ledger.found_with(Damage::InodeFields, text, Tier::Contents, fix);
     }
 }

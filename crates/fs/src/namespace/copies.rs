@@ -41,6 +41,10 @@ impl Namespace {
                  filesets"
             )));
         }
+        if copies != 1 && settings.placement != Placement::Native {
+            let partition = self.open_fileset(fileset.id)?;
+            self.refuse_cache(&partition, "a second copy", "the bytes are at home")?;
+        }
         self.check_copies(copies, &settings.pool)?;
         settings.copies = copies;
         fileset.set_settings(settings.clone());

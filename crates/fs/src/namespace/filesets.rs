@@ -44,7 +44,8 @@ impl Namespace {
             let damaged = partition.map(|partition| partition.damaged()).unwrap_or_default();
             let waiting = partition.map(|partition| partition.copies().waiting());
             let (waiting_for_copies, copies_problem) = waiting.unwrap_or_default();
-            FilesetStatus { damaged, waiting_for_copies, copies_problem, ..status }
+            let cache = self.cache_status(&fileset);
+            FilesetStatus { damaged, waiting_for_copies, copies_problem, cache, ..status }
         };
         self.catalogue.list().into_iter().map(status).collect()
     }
@@ -138,6 +139,11 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::create_fileset`]; [`FsError::Refused`] for a native fileset without a suitable disk.
     pub fn add_fileset(&self, new: &NewFileset) -> Result<()> {
+        self.add_fileset_of(new, None)
+    }
+
+    /// As [`Namespace::add_fileset`]; a cache with these settings, if there are any.
+    pub(super) fn add_fileset_of(&self, new: &NewFileset, cache: Option<&[u8]>) -> Result<()> {
         if self.cluster.is_some() && new.placement == Placement::Native {
             return self.add_native_somewhere(new);
         }
@@ -168,7 +174,7 @@ impl Namespace {
             first_ino: first.0,
             first_object: first.1,
         };
-        let made = self.make_in_two_steps(id, &making, *mode);
+        let made = self.make_in_two_steps(id, &making, (*mode, cache));
         if made.is_err() {
             self.unmake(id, &making);
         }
@@ -195,7 +201,12 @@ impl Namespace {
         })
     }
 
-    fn make_in_two_steps(&self, id: FilesetId, making: &FilesetRecord, mode: u16) -> Result<()> {
+    fn make_in_two_steps(
+        &self,
+        id: FilesetId,
+        making: &FilesetRecord,
+        (mode, cache): (u16, Option<&[u8]>),
+    ) -> Result<()> {
         let fail_points = &self.shared.fail_points;
         let root = self.root()?;
         root.put_fileset(id, making);
@@ -203,7 +214,7 @@ impl Namespace {
         fail_points.reach("fileset.noted")?;
         match making.settings.placement {
             Placement::Native => self.make_native_tree(&making.settings, mode)?,
-            Placement::Direct | Placement::Served => self.make_store(id, making, mode)?,
+            Placement::Direct | Placement::Served => self.make_store(id, making, (mode, cache))?,
         }
         fail_points.reach("fileset.stored")?;
         self.catalogue.add(id, making.settings.clone());
@@ -213,12 +224,18 @@ impl Namespace {
         Ok(())
     }
 
-    fn make_store(&self, id: FilesetId, making: &FilesetRecord, mode: u16) -> Result<()> {
+    fn make_store(
+        &self,
+        id: FilesetId,
+        making: &FilesetRecord,
+        (mode, cache): (u16, Option<&[u8]>),
+    ) -> Result<()> {
         let new = StoredFileset {
             id,
             settings: making.settings.clone(),
             identity: &self.root()?.identity(),
             mode,
+            cache,
             first: (making.first_ino, making.first_object),
         };
         let store = self.shared.reserve.spend(|| self.stores.create(id), crate::commit::is_full)?;
@@ -334,6 +351,7 @@ impl Namespace {
                  remove the fileset with --lost, which loses its files"
             )));
         }
+        self.empty_cache(&fileset, name)?;
         let (partition, unused) = self.empty_fileset(&fileset, name)?;
         let removing = FilesetRecord {
             settings: fileset.settings(),
@@ -348,6 +366,7 @@ impl Namespace {
         partition.iter().for_each(|partition| partition.gate().close(FsError::Stale));
         self.shared.owners.set(fileset.id, None);
         self.catalogue.remove(fileset.id, unused);
+        self.forget_cache(fileset.id);
         self.shared.inodes.forget_fileset(fileset.id);
         self.commit_change()?;
         self.shared.fail_points.reach("fileset.unnamed")?;

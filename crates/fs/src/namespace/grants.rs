@@ -21,6 +21,9 @@ impl Namespace {
         touched: impl Fn() -> Touched<'a>,
         mut operation: impl FnMut(&Owner) -> Result<T>,
     ) -> Result<T> {
+        if self.has_caches() {
+            self.before_change(ino.fileset(), &touched().inodes)?;
+        }
         let mut changing: Option<Changing> = None;
         loop {
             let mut waits = None;

@@ -13,6 +13,7 @@
 mod archives;
 mod away;
 mod background;
+mod caches;
 mod catalogue;
 mod census;
 mod cluster;
@@ -57,6 +58,8 @@ use parking_lot::{Mutex, RwLock};
 
 pub(crate) use self::away::AwayDisks;
 pub use self::background::Background;
+use self::caches::Caches;
+pub use self::caches::Evicted;
 use self::catalogue::{Catalogue, Fileset};
 pub use self::cluster::{Cluster, Whose};
 use self::cluster::{Membership, Patience};
@@ -138,6 +141,8 @@ pub struct Namespace {
     /// Tasks of the root's owner that this node takes part in.
     helping: Helping,
     recalls: Recalls,
+    /// Cache filesets.
+    caches: Caches,
     /// Snapshots that were looked at.
     views: Views,
     /// The cluster that it is a member of, if any.
@@ -314,6 +319,7 @@ impl Namespace {
             locks: LockTables::default(),
             tasks: Tasks::default(),
             recalls: Recalls::default(),
+            caches: Caches::default(),
             views: Views::default(),
             cluster,
         })
@@ -456,6 +462,7 @@ impl Namespace {
             epoch,
             rested_in: fileset.rested_in(),
         })?;
+        self.learn_cache(&partition)?;
         let opened_ms = self.since(begun).as_millis();
         tracing::info!(fileset = %fileset.id, store_ms, opened_ms, "opened");
         fileset.is_at_work();

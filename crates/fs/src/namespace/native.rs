@@ -187,6 +187,7 @@ impl Namespace {
     pub fn keeps_names(&self, directory: Ino) -> bool {
         let owner = self.shared.owners.find(directory.fileset());
         !matches!(owner.as_deref(), Some(Owner::Native(_) | Owner::Remote(_)))
+            && !self.is_cache(directory.fileset())
     }
 }
 

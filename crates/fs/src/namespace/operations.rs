@@ -40,9 +40,9 @@ impl Namespace {
             return Ok(directory);
         }
         match found? {
-            Found::Here(attributes) => self.told_of(attributes),
+            Found::Here(attributes) => self.told_of(self.as_of_cache(attributes)),
             Found::Elsewhere(ino) => {
-                let found = self.at(ino, |owner| owner.look_at(ino))?;
+                let found = self.as_of_cache(self.at(ino, |owner| owner.look_at(ino))?);
                 Ok(self.named_elsewhere((parent, name), found))
             }
         }
@@ -106,6 +106,7 @@ impl Namespace {
     /// # Errors
     /// [`FsError::NotDirectory`], [`FsError::NotFound`] if `parent` was removed.
     pub fn create_unnamed(&self, parent: Ino, new: New<'_>, caller: Caller) -> Result<Attributes> {
+        self.before_change(parent.fileset(), &[])?;
         self.at(parent, |owner| owner.create_unnamed(parent, new, caller))
     }
 
@@ -296,6 +297,7 @@ impl Namespace {
         match self.shared.owners.find(item.ino.fileset()).as_deref() {
             Some(owner) => {
                 let found = owner.listed_attributes(parent, item)?;
+                let found = found.map(|found| self.as_of_cache(found));
                 // One that must be taken back first is left to whoever asks for it.
                 Ok(found.filter(|found| {
                     let is_here = !self.is_delegated(found);
@@ -317,7 +319,7 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Stale`] if it is gone; [`FsError::Io`] if an open file's object cannot be asked.
     pub fn attributes(&self, ino: Ino) -> Result<Attributes> {
-        self.at_bytes(ino, |owner| owner.attributes(ino))
+        self.at_bytes(ino, |owner| owner.attributes(ino)).map(|found| self.as_of_cache(found))
     }
 
     /// As [`Namespace::attributes`], counted as a request for attributes alone.
@@ -325,7 +327,7 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::attributes`].
     pub fn getattr(&self, ino: Ino) -> Result<Attributes> {
-        self.at_bytes(ino, |owner| owner.getattr(ino))
+        self.at_bytes(ino, |owner| owner.getattr(ino)).map(|found| self.as_of_cache(found))
     }
 
     /// Changes attributes; returns them as they are then.
@@ -376,6 +378,7 @@ impl Namespace {
     /// attributes of the inode would take more than 1 MiB, [`FsError::NameTooLong`], [`FsError::Invalid`] for a
     /// malformed list.
     pub fn set_xattr(&self, ino: Ino, set: SetXattr<'_>) -> Result<()> {
+        self.check_own_xattr(ino.fileset(), set.name)?;
         self.change(ino, || Touched::inode(ino), |owner| owner.set_xattr(ino, set))
     }
 
@@ -406,6 +409,9 @@ impl Namespace {
     pub fn open_file_here(&self, ino: Ino, access: Access, caller: Caller) -> Result<Opened> {
         if access.write && !access.truncate {
             self.leave_full_disk(ino);
+        }
+        if access.truncate {
+            self.before_truncation(ino)?;
         }
         let lineage = self.lineage(ino.fileset());
         let open = |owner: &Owner| owner.open_file(ino, access, caller);

@@ -110,6 +110,8 @@ pub enum Residence {
     Premigrated,
     /// In an archive alone.
     Migrated,
+    /// At the home of the cache alone: it was not fetched.
+    Home,
 }
 
 /// What became of a file that somebody has sent to a pool.
@@ -181,6 +183,13 @@ impl Namespace {
     /// [`FsError::Interrupted`]; [`FsError::NoSpace`], [`FsError::Io`] if the archive has not answered for `away_timeout` or
     /// the object is damaged or missing: the log names it.
     pub fn recall(&self, ino: Ino, interruption: Option<&Interruption>) -> Result<()> {
+        if let Some(cache) = self.cache_of(ino.fileset())
+            && let Some((partition, _route)) = self.local_owner(ino)?
+            && partition.unfetched(ino)?.is_some()
+        {
+            drop((partition, _route));
+            return self.fetch(&cache, ino, interruption);
+        }
         let (recall, is_new) = self.join_recall(ino);
         if is_new && !self.hand_to_thread(&recall) {
             self.carry_out_recall(&recall);
@@ -419,6 +428,7 @@ impl Namespace {
             stripes: striping.iter().flat_map(|it| &it.members).filter_map(place).collect(),
             is_archived,
             state: match (is_archived, archive) {
+                _ if partition.unfetched(ino)?.is_some() => Residence::Home,
                 (true, _) => Residence::Migrated,
                 (false, Some(_)) => Residence::Premigrated,
                 (false, None) => Residence::Resident,

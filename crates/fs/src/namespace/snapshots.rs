@@ -76,6 +76,11 @@ impl Namespace {
     /// [`FsError::Refused`] in a cluster, for a native fileset, for a name that is taken or is none, and if requests that are under way do not end; what a store or a disk says. There is no snapshot then.
     pub fn create_snapshot(&self, fileset: &str, name: &str) -> Result<SnapshotStatus> {
         let partition = self.partition_with_snapshots(fileset)?;
+        self.refuse_cache(
+            &partition,
+            "a snapshot",
+            "files that were not fetched have no bytes here",
+        )?;
         let _one_at_a_time = partition.sharing().begin_change();
         if partition.sharing().list().len() >= SNAPSHOTS_MAX {
             return Err(FsError::Refused(format!(

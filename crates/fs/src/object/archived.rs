@@ -33,6 +33,19 @@ impl Objects {
         }
     }
 
+    /// Makes an object for bytes that are fetched, on a disk of this machine that `suits`.
+    ///
+    /// # Errors
+    /// As [`Objects::take_fresh`].
+    pub(crate) fn make_for_fetch(
+        &self,
+        suits: impl Fn(&FsDisk) -> bool,
+        number: impl Fn() -> Result<ObjectId>,
+    ) -> Result<Arc<LiveObject>> {
+        let live = self.make_fresh(|of| of.space.takes_objects() && suits(of))?;
+        number_fresh(live, number()?)
+    }
+
     /// Whether files may lie in an archive.
     pub(crate) fn has_archives(&self) -> bool {
         self.has_archives.load(Ordering::Acquire)

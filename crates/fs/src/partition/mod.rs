@@ -4,6 +4,7 @@
 //! Nothing of it refers to another fileset, but for the names of filesets in the root directory: so it is committed,
 //! recovered, checked, repaired and fenced by itself. What partitions of one process share is in [`Shared`].
 
+pub(crate) mod caching;
 pub(crate) mod commit;
 pub(crate) mod copies;
 pub mod damage;
@@ -103,6 +104,8 @@ pub struct Partition {
     granting: Option<Arc<Granting>>,
     /// Whether any quota is set; to know it without a lock.
     limited: AtomicBool,
+    /// Whether it is a cache: a file that has a size and no object was not fetched.
+    is_cache: AtomicBool,
     /// Held while quotas are changed.
     quota_changes: Mutex<()>,
     /// What it shares with its snapshots.

@@ -250,6 +250,7 @@ impl Partition {
             number,
             granting,
             limited: AtomicBool::new(false),
+            is_cache: AtomicBool::new(false),
             quota_changes: Mutex::default(),
             sharing,
             copies,

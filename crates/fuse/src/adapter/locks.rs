@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use forebay_base::Ino;
 use forebay_fs::locks::{Kind, Range, Sort};
-use forebay_fs::{FsError, Interruption, LockRequest};
+use forebay_fs::{FsError, HomeNeed, Interruption, LockRequest};
 use parking_lot::Mutex;
 
 use crate::abi::{self, FileLock, FlushIn, InterruptIn, LkIn, ReleaseIn};
@@ -121,9 +121,9 @@ fn request_of(request: Request, asked: &LkIn) -> Answer<LockRequest> {
 }
 
 impl Adapter {
-    /// Whether requests may wait long: for locks, or for files of archives.
+    /// Whether requests may wait long: for locks, for files of archives, or for homes of caches.
     pub(crate) fn waits_long(&self) -> bool {
-        self.fs.keeps_locks() || self.fs.has_archives()
+        self.fs.keeps_locks() || self.fs.has_archives() || self.fs.has_caches()
     }
 
     /// A number for a handle by which locks are told apart.
@@ -181,11 +181,26 @@ impl Adapter {
             match operation() {
                 Err(FsError::Archived) => {
                     let recall = |wait: &Interruption| self.fs.recall(request.ino, Some(wait));
-                    self.wait(request, "files of archives", libc::EAGAIN, recall)?;
+                    self.wait(
+                        request,
+                        "files of archives or homes of caches",
+                        libc::EAGAIN,
+                        recall,
+                    )?;
                 }
                 done => return Ok(done?),
             }
         }
+    }
+
+    /// Has names of a directory of a cache be as at its home. A request that has to wait for that does so in a place for requests.
+    pub(crate) fn ask_home(&self, request: Request, need: HomeNeed<'_>) -> Answer<()> {
+        if !self.fs.home_is_due(request.ino, need) {
+            return Ok(());
+        }
+        self.wait(request, "homes of caches", libc::EAGAIN, |wait| {
+            self.fs.ask_home(request.ino, need, Some(wait))
+        })
     }
 
     /// Waits in a place for requests, until the kernel says that nobody waits any more. Is refused if too many wait.

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use forebay_base::Ino;
 use forebay_fs::record::Kind;
-use forebay_fs::{Attributes, DirectoryItem, KeepName, New, Replace};
+use forebay_fs::{Attributes, DirectoryItem, HomeNeed, KeepName, New, Replace};
 
 use crate::abi::{
     self, Dirent, LinkIn, MkdirIn, MknodIn, OpenOut, ReadIn, Rename2In, RenameIn, opcode,
@@ -25,6 +25,7 @@ impl Adapter {
         if self.top.is_asked_for(request.number, name) {
             return self.look_up_raised_root(reply);
         }
+        self.ask_home(request, HomeNeed::Name(name))?;
         match self.fs.lookup(request.ino, name) {
             Ok(attributes) => reply.push(&self.entry((request.ino, name), &attributes)),
             // Others make names there too: the kernel must not keep that there is nothing.
@@ -129,7 +130,9 @@ impl Adapter {
     ) -> Answer<()> {
         let asked: LinkIn = body.take()?;
         let name = body.name()?;
-        let attributes = self.fs.link(ino_of(asked.oldnodeid), request.ino, name)?;
+        let linked = ino_of(asked.oldnodeid);
+        let link = || self.fs.link(linked, request.ino, name);
+        let attributes = self.recalled(Request { ino: linked, ..request }, link)?;
         reply.push(&self.entry((request.ino, name), &attributes));
         Ok(())
     }
@@ -161,6 +164,9 @@ impl Adapter {
     ) -> Answer<()> {
         let asked: ReadIn = body.take()?;
         let room = usize::try_from(asked.size).unwrap_or(0);
+        if asked.offset == 0 {
+            self.ask_home(request, HomeNeed::Names)?;
+        }
         self.fs.read_directory(request.ino, asked.offset, &mut |item| {
             push_dirent(reply, room, item)
         })?;
@@ -176,6 +182,9 @@ impl Adapter {
     ) -> Answer<()> {
         let asked: ReadIn = body.take()?;
         let room = usize::try_from(asked.size).unwrap_or(0);
+        if asked.offset == 0 {
+            self.ask_home(request, HomeNeed::Names)?;
+        }
         let mut failed = None;
         let most = room / (size_of::<abi::EntryOut>() + size_of::<Dirent>() + 8);
         self.fs.read_directory_ahead(request.ino, asked.offset, most, &mut |item| {

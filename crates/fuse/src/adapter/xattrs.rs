@@ -56,12 +56,14 @@ impl Adapter {
             _ => SetMode::Any,
         };
         let kill_set_gid = asked.setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0;
-        Ok(self.fs.set_xattr(request.ino, SetXattr { name, value, mode, kill_set_gid })?)
+        let set = SetXattr { name, value, mode, kill_set_gid };
+        self.recalled(request, || self.fs.set_xattr(request.ino, set))
     }
 
     pub(crate) fn removexattr(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
         self.check_offered()?;
-        Ok(self.fs.remove_xattr(request.ino, body.name()?)?)
+        let name = body.name()?;
+        self.recalled(request, || self.fs.remove_xattr(request.ino, name))
     }
 }
 

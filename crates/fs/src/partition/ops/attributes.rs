@@ -140,6 +140,10 @@ impl Partition {
         if size > FILE_SIZE_MAX {
             return Err(FsError::TooLarge);
         }
+        if file.object.is_none() && self.is_unfetched(state) {
+            return Err(FsError::Archived);
+        }
+        let file = state.file_mut().ok_or(FsError::Invalid)?;
         if size == 0 && file.object.is_none() {
             return Ok(());
         }

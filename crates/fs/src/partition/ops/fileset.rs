@@ -4,6 +4,7 @@ use forebay_base::{FilesetId, Ino, Timestamp};
 use forebay_disk::{Disk, Requests};
 use serde::{Deserialize, Serialize};
 
+use crate::caching::CacheStatus;
 use crate::directory::{Child, Directory, NAME_MAX};
 use crate::error::{FsError, Result};
 use crate::grants::Item;
@@ -40,6 +41,9 @@ pub struct FilesetStatus {
     /// Why some of them have fewer copies than they are to have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies_problem: Option<String>,
+    /// What it is a cache of, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheStatus>,
     /// Inodes of any kind; `None` for a native fileset, where only its disk's file system knows.
     pub files: Option<u64>,
     /// Sum of the sizes of its files; as above.
@@ -271,6 +275,7 @@ impl FilesetStatus {
             copies: is_counted.then_some(settings.copies),
             waiting_for_copies: 0,
             copies_problem: None,
+            cache: None,
             files: is_counted.then_some(usage.inodes),
             bytes: is_counted.then_some(usage.bytes),
             problem,

@@ -165,6 +165,9 @@ impl Partition {
         if is_given_back && file.object.is_none() {
             return Err(FsError::Stale);
         }
+        if file.object.is_none() && !access.truncate && self.is_unfetched(&state) {
+            return Err(FsError::Archived);
+        }
         let room = if access.write { self.quota_room(&state) } else { u64::MAX };
         let is_direct = state.file().is_some_and(|file| file.opens.way == Some(Way::Direct));
         if room == 0 && is_direct && !access.truncate {

@@ -1,0 +1,570 @@
+//! Cache filesets among the others (docs/adr/0100): what requests need of their homes, and the threads that go there.
+//!
+//! A request that needs something of a home hands an errand to a thread of the cache and waits, at most for the timeout of the
+//! cache; what the thread finds it puts into the fileset itself. While the home is unreachable what was fetched is served as it
+//! was seen last, and the rest is refused at once.
+
+mod eviction;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use forebay_base::in_flight::{self, WaitsFor};
+use forebay_base::{ByteSize, Clock, FilesetId, Ino};
+use parking_lot::{Mutex, RwLock};
+
+pub use self::eviction::Evicted;
+use super::catalogue::Fileset;
+use super::{Interruption, Namespace};
+use crate::attributes::{Attributes, KeepName};
+use crate::caching::home::{Entry, Listing, look_again};
+use crate::caching::visits::{Cache, Errand, Runner, Visit};
+use crate::caching::{self, CacheMode, CacheSettings, CacheStatus, HomeNeed, HomePath};
+use crate::error::{FsError, Result};
+use crate::key;
+use crate::native::NewFileset;
+use crate::partition::Partition;
+use crate::partition::caching::{Fetch, FetchPace};
+use crate::record::Placement;
+use crate::stale::Stale;
+
+/// How often those who wait look whether they were interrupted, or the home does not answer.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often a file is fetched anew that changes at home meanwhile.
+const TRIES: u32 = 4;
+/// Names after which uncommitted changes are looked at.
+const PIECE: usize = 256;
+/// Longest time that a cache may have for its home, in seconds.
+const TIMEOUT_MAX: u64 = 3600;
+
+/// The caches that are known.
+#[derive(Default)]
+pub(super) struct Caches {
+    any: AtomicBool,
+    known: RwLock<HashMap<FilesetId, Arc<Cache>>>,
+    /// Filesets of which it is known whether they are caches.
+    looked: Mutex<HashSet<FilesetId>>,
+    /// For the threads.
+    namespace: OnceLock<Weak<Namespace>>,
+}
+
+/// Has a visit say how far it is, and end when nobody waits for it.
+struct Pace<'a> {
+    visit: &'a Visit,
+    clock: &'a dyn Clock,
+}
+
+impl FetchPace for Pace<'_> {
+    fn at_home(&self) -> Result<()> {
+        self.visit.begin_step(self.clock.instant());
+        if self.visit.is_given_up() { Err(FsError::Interrupted) } else { Ok(()) }
+    }
+
+    fn fetched(&self, bytes: u64) -> Result<()> {
+        self.visit.end_step();
+        self.visit.done.fetch_add(bytes, Ordering::Relaxed);
+        if self.visit.is_given_up() { Err(FsError::Interrupted) } else { Ok(()) }
+    }
+}
+
+impl Namespace {
+    // --- which filesets are caches ---
+
+    /// Whether any fileset is known to be a cache.
+    #[must_use]
+    pub fn has_caches(&self) -> bool {
+        self.caches.any.load(Ordering::Acquire)
+    }
+
+    /// The cache that a fileset is.
+    pub(super) fn cache_of(&self, fileset: FilesetId) -> Option<Arc<Cache>> {
+        if !self.has_caches() {
+            return None;
+        }
+        self.caches.known.read().get(&fileset).cloned()
+    }
+
+    /// Whether a fileset is a cache.
+    pub(super) fn is_cache(&self, fileset: FilesetId) -> bool {
+        self.has_caches() && self.caches.known.read().contains_key(&fileset)
+    }
+
+    /// A fileset is opened: it may be a cache.
+    pub(super) fn learn_cache(&self, partition: &Partition) -> Result<()> {
+        if self.cluster.is_none() && partition.number() != FilesetId::ROOT {
+            self.note_cache(partition.number(), partition.cache_settings()?)?;
+            if self.is_cache(partition.number()) {
+                partition.is_cache_now();
+            }
+        }
+        Ok(())
+    }
+
+    fn note_cache(&self, id: FilesetId, settings: Option<Vec<u8>>) -> Result<()> {
+        if let Some(settings) = settings {
+            let settings = CacheSettings::parse(&settings)?;
+            let known = &mut *self.caches.known.write();
+            known.entry(id).or_insert_with(|| Arc::new(Cache::new(settings)));
+            self.caches.any.store(true, Ordering::Release);
+        }
+        self.caches.looked.lock().insert(id);
+        Ok(())
+    }
+
+    /// A fileset is gone.
+    pub(super) fn forget_cache(&self, id: FilesetId) {
+        self.caches.looked.lock().remove(&id);
+        if let Some(cache) = self.caches.known.write().remove(&id) {
+            cache.stop();
+        }
+    }
+
+    /// What people are told of a fileset that is a cache; it is not opened for that.
+    pub(super) fn cache_status(&self, fileset: &Fileset) -> Option<CacheStatus> {
+        let is_native = fileset.settings().placement == Placement::Native;
+        if self.cluster.is_some() || is_native || fileset.id == FilesetId::ROOT {
+            return None;
+        }
+        if !self.caches.looked.lock().contains(&fileset.id) {
+            // Whoever opens it meanwhile would find the store in use.
+            let _not_opened = fileset.opening.lock();
+            if self.shared.owners.find(fileset.id).is_none() {
+                let store = self.stores.look(fileset.id).ok()?;
+                let key = key::xattr(Ino::top_of(fileset.id), caching::SETTINGS);
+                self.note_cache(fileset.id, store.get(&key).ok()?).ok()?;
+            }
+        }
+        self.cache_of(fileset.id).map(|cache| cache.status())
+    }
+
+    /// Makes a fileset that is a cache.
+    ///
+    /// # Errors
+    /// As [`Namespace::add_fileset`]; [`FsError::Refused`] in a cluster, for a native fileset, and for settings that make no sense.
+    pub fn add_cache(&self, new: &NewFileset, cache: &CacheSettings) -> Result<()> {
+        self.alone("a cache fileset")?;
+        if new.placement == Placement::Native {
+            return Err(FsError::Refused(
+                "a native fileset cannot be a cache: it is a plain directory of a disk; choose direct or served".to_owned(),
+            ));
+        }
+        if !(1..=TIMEOUT_MAX).contains(&cache.timeout_seconds) {
+            return Err(FsError::Refused(format!(
+                "a timeout of {} s for the home: choose 1 to {TIMEOUT_MAX}",
+                cache.timeout_seconds
+            )));
+        }
+        self.add_fileset_of(new, Some(&cache.to_bytes()?))
+    }
+
+    /// Refuses what a cache fileset does not do.
+    pub(super) fn refuse_cache(&self, partition: &Partition, what: &str, why: &str) -> Result<()> {
+        if self.is_cache(partition.number()) {
+            return Err(FsError::Refused(format!(
+                "{what} of a cache fileset is not possible: {why}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Before inodes of a fileset are changed: a read-only cache refuses that; otherwise they do not follow the home of a cache
+    /// from now on.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`]; [`FsError::Archived`] for a file that has to be fetched before; [`FsError::HomeAway`] for a directory
+    /// whose names are to be fetched before; what the store says.
+    pub(super) fn before_change(&self, fileset: FilesetId, inodes: &[Ino]) -> Result<()> {
+        let Some(cache) = self.cache_of(fileset) else { return Ok(()) };
+        if cache.settings.mode == CacheMode::ReadOnly {
+            return Err(FsError::ReadOnly);
+        }
+        for ino in inodes {
+            let partition = self.partition_of(*ino)?;
+            match partition.home_path(*ino)? {
+                None => continue,
+                Some(home) if home.is_listed => {}
+                Some(_) if !partition.is_directory(*ino)? => {}
+                Some(_) => self.ask_home(*ino, HomeNeed::Names, None)?,
+            }
+            let _one_at_a_time = cache.applying.lock();
+            partition.part_from_home(*ino)?;
+        }
+        Ok(())
+    }
+
+    /// Before a file is opened with O_TRUNC: if it was not fetched, that is not needed.
+    ///
+    /// # Errors
+    /// As [`Namespace::before_change`].
+    pub(super) fn before_truncation(&self, ino: Ino) -> Result<()> {
+        let Some(cache) = self.cache_of(ino.fileset()) else { return Ok(()) };
+        if cache.settings.mode == CacheMode::ReadOnly {
+            return Err(FsError::ReadOnly);
+        }
+        let _one_at_a_time = cache.applying.lock();
+        self.partition_of(ino)?.truncate_unfetched(ino)
+    }
+
+    /// Refuses the extended attributes by which inodes of a cache follow their home: a copy of one must not.
+    pub(super) fn check_own_xattr(&self, fileset: FilesetId, name: &[u8]) -> Result<()> {
+        let is_own = name == caching::PATH || name == caching::SETTINGS;
+        if is_own && self.is_cache(fileset) { Err(FsError::NotPermitted) } else { Ok(()) }
+    }
+
+    /// The kernel keeps nothing of a cache: it asks again, and is answered from memory.
+    pub(super) fn as_of_cache(&self, found: Attributes) -> Attributes {
+        if !self.is_cache(found.ino.fileset()) {
+            return found;
+        }
+        let is_top = found.ino == Ino::top_of(found.ino.fileset());
+        let name = if is_top { found.name } else { KeepName::Never };
+        Attributes { cacheable: false, name, ..found }
+    }
+
+    // --- what requests need ---
+
+    /// Whether the home of a cache is to be asked before something of a directory is answered: see [`Namespace::ask_home`].
+    #[must_use]
+    pub fn home_is_due(&self, directory: Ino, need: HomeNeed<'_>) -> bool {
+        let name = match need {
+            HomeNeed::Name(b"." | b"..") => return false,
+            HomeNeed::Name(name) => Some(name),
+            HomeNeed::Names => None,
+        };
+        let cache = self.cache_of(directory.fileset());
+        cache.is_some_and(|cache| !cache.is_fresh(directory, name, self.instant()))
+    }
+
+    /// Has names of a directory be as at the home of its cache, and waits for that, unless `interruption` comes first. Names that
+    /// were fetched before stay as they are while the home is unreachable.
+    ///
+    /// # Errors
+    /// [`FsError::HomeAway`] if the home does not answer and the names were never fetched; [`FsError::Interrupted`]; what the home
+    /// or the store says.
+    pub fn ask_home(
+        &self,
+        directory: Ino,
+        need: HomeNeed<'_>,
+        interruption: Option<&Interruption>,
+    ) -> Result<()> {
+        let Some(cache) = self.cache_of(directory.fileset()) else { return Ok(()) };
+        let Some((partition, route)) = self.local_owner(directory)? else { return Ok(()) };
+        let home = partition.home_path(directory)?;
+        drop(route);
+        let Some(home) = home else {
+            cache.note_local(directory);
+            return Ok(());
+        };
+        let errand = match need {
+            HomeNeed::Name(name) if home.is_listed => Errand::Name(directory, name.to_vec()),
+            HomeNeed::Name(_) | HomeNeed::Names => Errand::Names(directory),
+        };
+        match self.visit(&cache, errand, interruption) {
+            Err(FsError::HomeAway(_)) if home.is_listed => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Fetches the bytes of a file of a cache, if they were not fetched, and waits for that.
+    ///
+    /// # Errors
+    /// [`FsError::HomeAway`], [`FsError::Interrupted`], [`FsError::NoSpace`]; [`FsError::Stale`] if the home has no such file any more.
+    pub(super) fn fetch(
+        &self,
+        cache: &Arc<Cache>,
+        ino: Ino,
+        interruption: Option<&Interruption>,
+    ) -> Result<()> {
+        self.visit(cache, Errand::Bytes(ino), interruption)
+    }
+
+    // --- visits ---
+
+    /// Threads for visits may be started from now on.
+    pub(super) fn start_visits(self: &Arc<Self>) {
+        let _ = self.caches.namespace.set(Arc::downgrade(self));
+    }
+
+    /// Ends the visits.
+    pub(super) fn stop_visits(&self) {
+        let caches: Vec<_> = self.caches.known.read().values().cloned().collect();
+        caches.iter().for_each(|cache| cache.stop());
+    }
+
+    fn visit(
+        &self,
+        cache: &Arc<Cache>,
+        errand: Errand,
+        interruption: Option<&Interruption>,
+    ) -> Result<()> {
+        if let Some((away, is_time)) = cache.away(self.instant()) {
+            if is_time {
+                // Nobody waits for it.
+                let (_, is_run_here) = self.send(cache, Errand::Probe);
+                if !is_run_here {
+                    return Err(away);
+                }
+                // Without threads it is known now.
+                if let Some((away, _)) = cache.away(self.instant()) {
+                    return Err(away);
+                }
+            } else {
+                return Err(away);
+            }
+        }
+        let (visit, _) = self.send(cache, errand);
+        let outcome = self.await_visit(cache, &visit, interruption);
+        cache.leave(&visit);
+        outcome
+    }
+
+    /// Has a thread run an errand; without threads it is run here. Whether it was.
+    fn send(&self, cache: &Arc<Cache>, errand: Errand) -> (Arc<Visit>, bool) {
+        let threads = self.caches.namespace.get();
+        let (visit, runner) = cache.join(errand, threads.is_some(), self.instant());
+        let is_run_here = match (runner, threads) {
+            (Runner::Thread, _) => false,
+            (Runner::New(lane), Some(namespace)) => {
+                let (namespace, cache) = (Weak::clone(namespace), Arc::clone(cache));
+                let own = Arc::clone(&cache);
+                let body = move || run_visits(&namespace, &cache, lane);
+                let started = std::thread::Builder::new().name("home".to_owned()).spawn(body);
+                started.is_err() && own.not_started(lane, &visit)
+            }
+            (Runner::New(_) | Runner::Caller, _) => true,
+        };
+        if is_run_here {
+            self.carry_out_visit(cache, &visit);
+        }
+        (visit, is_run_here)
+    }
+
+    fn await_visit(
+        &self,
+        cache: &Cache,
+        visit: &Visit,
+        interruption: Option<&Interruption>,
+    ) -> Result<()> {
+        loop {
+            let shown = || match visit.total.load(Ordering::Relaxed) {
+                0 => "the home of its cache".into(),
+                total => {
+                    let (done, total) =
+                        (ByteSize(visit.done.load(Ordering::Relaxed)), ByteSize(total));
+                    format!("the home of its cache: {done} of {total}").into()
+                }
+            };
+            let _waits = in_flight::waits_for(|| WaitsFor::Archive(shown()));
+            if let Some(outcome) = visit.wait(LOOK) {
+                return outcome;
+            }
+            if interruption.is_some_and(Interruption::is_set) {
+                return Err(FsError::Interrupted);
+            }
+            let now = self.instant();
+            let waited = |since: Instant| now.saturating_duration_since(since) >= cache.timeout();
+            if visit.waits_since().is_some_and(waited) {
+                let timeout = cache.settings.timeout_seconds;
+                let why = format!("{} has not answered for {timeout} s", cache.settings.home);
+                cache.is_away(&why, now);
+                return Err(FsError::HomeAway(why));
+            }
+        }
+    }
+
+    fn carry_out_visit(&self, cache: &Cache, visit: &Arc<Visit>) {
+        let done = match &visit.errand {
+            Errand::Probe => self.at_home((cache, visit), || cache.tree.probe()),
+            Errand::Name(directory, name) => self.compare_name(cache, visit, *directory, name),
+            Errand::Names(directory) => self.compare_names(cache, visit, *directory),
+            Errand::Bytes(ino) => self.fetch_bytes(cache, visit, *ino),
+        };
+        let done = match done {
+            // One file may be what is wrong with it.
+            Err(FsError::HomeAway(why)) => {
+                match self.at_home((cache, visit), || cache.tree.probe()) {
+                    Ok(()) => Err(FsError::Io(why)),
+                    Err(error) => {
+                        cache.is_away(&error.to_string(), self.instant());
+                        Err(FsError::HomeAway(why))
+                    }
+                }
+            }
+            done => done,
+        };
+        if let Err(FsError::Io(why) | FsError::Damaged(why)) = &done {
+            tracing::warn!(home = cache.settings.home, errand = ?visit.errand, why, "a visit to the home of a cache failed");
+        }
+        cache.end(visit, done);
+    }
+
+    /// Carries out a step at home.
+    fn at_home<T>(
+        &self,
+        (cache, visit): (&Cache, &Visit),
+        step: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        visit.begin_step(self.instant());
+        let done = step();
+        visit.end_step();
+        if !matches!(done, Err(FsError::HomeAway(_))) {
+            cache.is_back();
+        }
+        done
+    }
+
+    /// The fileset of an inode of a cache.
+    fn partition_of(&self, ino: Ino) -> Result<Arc<Partition>> {
+        let found = self.local_owner(ino)?;
+        found.map(|(partition, _route)| partition).ok_or(FsError::Stale)
+    }
+
+    fn compare_name(
+        &self,
+        cache: &Cache,
+        visit: &Visit,
+        directory: Ino,
+        name: &[u8],
+    ) -> Result<()> {
+        let since = self.instant();
+        let partition = self.partition_of(directory)?;
+        let Some(home) = partition.home_path(directory)? else { return Ok(()) };
+        let found = self.at_home((cache, visit), || cache.tree.look(&home.path, name))?;
+        let _one_at_a_time = cache.applying.lock();
+        let Some(home) = partition.home_path(directory)? else { return Ok(()) };
+        let here = partition.named(directory, name);
+        apply(&partition, (directory, &home), (name, here), found.as_ref())?;
+        cache.note_fresh(directory, Some(name), since);
+        Ok(())
+    }
+
+    fn compare_names(&self, cache: &Cache, visit: &Visit, directory: Ino) -> Result<()> {
+        let since = self.instant();
+        let partition = self.partition_of(directory)?;
+        let Some(home) = partition.home_path(directory)? else { return Ok(()) };
+        let mut goes_on = || visit.begin_step(self.instant());
+        let listing = self.at_home((cache, visit), || cache.tree.list(&home.path, &mut goes_on))?;
+        let _one_at_a_time = cache.applying.lock();
+        let Some(home) = partition.home_path(directory)? else { return Ok(()) };
+        self.apply_listing(&partition, (directory, &home), listing)?;
+        self.shared.fail_points.reach("cache.listed")?;
+        if !home.is_listed {
+            partition.set_listed(directory, &home, true)?;
+        }
+        cache.note_fresh(directory, None, since);
+        Ok(())
+    }
+
+    /// Has a directory hold what was found at home. One that is gone there is empty; its own name goes when that is looked up.
+    fn apply_listing(
+        &self,
+        partition: &Partition,
+        (directory, home): (Ino, &HomePath),
+        listing: Option<Listing>,
+    ) -> Result<()> {
+        let (own, found) = listing.map_or((None, Vec::new()), |(own, found)| (Some(own), found));
+        let mut here: HashMap<Vec<u8>, Ino> =
+            partition.listed_names(directory)?.into_iter().collect();
+        for (number, (name, entry)) in found.iter().enumerate() {
+            if number % PIECE == 0 {
+                self.after_request();
+            }
+            let known = here.remove(name);
+            apply(partition, (directory, home), (name, known), Some(entry))?;
+        }
+        for (name, known) in here {
+            apply(partition, (directory, home), (&name, Some(known)), None)?;
+        }
+        if let Some(own) = own {
+            partition.take_directory_of_home(directory, &own)?;
+        }
+        Ok(())
+    }
+
+    fn fetch_bytes(&self, cache: &Cache, visit: &Visit, ino: Ino) -> Result<()> {
+        let partition = self.partition_of(ino)?;
+        let pace = Pace { visit, clock: &*self.shared.clock };
+        for _ in 0..TRIES {
+            let Some(wanted) = partition.unfetched(ino)? else { return Ok(()) };
+            let path = wanted.path.as_deref().ok_or_else(|| {
+                FsError::Io(format!("inode {ino}: it is not known where its bytes are at home"))
+            })?;
+            let Some((file, entry)) = self.at_home((cache, visit), || cache.tree.open(path))?
+            else {
+                // Its name is to be looked up again.
+                cache.forget_fresh();
+                return Err(FsError::Stale);
+            };
+            visit.done.store(0, Ordering::Relaxed);
+            visit.total.store(wanted.size, Ordering::Relaxed);
+            let what = (&wanted, &file, &entry);
+            let fetched = partition.with_space(|| partition.fetch_from_home(ino, what, &pace));
+            let fetched = match fetched {
+                // What was fetched before makes room, if it can.
+                Err(FsError::NoSpace) if self.make_room(cache, &partition, wanted.size)? => {
+                    continue;
+                }
+                fetched => fetched?,
+            };
+            match fetched {
+                Fetch::Done(bytes) => {
+                    cache.fetched_files.fetch_add(1, Ordering::Relaxed);
+                    cache.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
+                    self.after_fetch(&partition, ino);
+                    return Ok(());
+                }
+                Fetch::Changed => {
+                    let now = self.at_home((cache, visit), || look_again(&file))?;
+                    let _one_at_a_time = cache.applying.lock();
+                    partition.take_attributes_of_home(ino, &now)?;
+                }
+            }
+        }
+        Err(FsError::Io(format!(
+            "inode {ino}: the file changes at home all the time, or there is no room for it"
+        )))
+    }
+
+    /// A crash would have a file fetched again: the commit thread commits soon.
+    fn after_fetch(&self, partition: &Partition, ino: Ino) {
+        self.tell_own_kernel(&[Stale::Attributes(ino)]);
+        if !partition.commits_rest() {
+            partition.want_commit();
+        }
+    }
+}
+
+/// Has a name lead to what was found at home.
+fn apply(
+    partition: &Partition,
+    (directory, home): (Ino, &HomePath),
+    (name, here): (&[u8], Option<Ino>),
+    found: Option<&Entry>,
+) -> Result<()> {
+    if let Some(ino) = here {
+        if let Some(entry) = found
+            && (partition.home_path(ino)?.is_none()
+                || partition.take_attributes_of_home(ino, entry)?)
+        {
+            return Ok(());
+        }
+        if !partition.drop_as_at_home(directory, name, ino)? {
+            return Ok(());
+        }
+    }
+    found
+        .map_or(Ok(()), |entry| partition.make_as_at_home(directory, name, entry, home.child(name)))
+}
+
+/// Body of a thread that visits a home, until there is nothing more to do.
+fn run_visits(namespace: &Weak<Namespace>, cache: &Cache, lane: usize) {
+    while let Some(visit) = cache.next(lane) {
+        let Some(namespace) = namespace.upgrade() else {
+            cache.end(&visit, Err(FsError::Interrupted));
+            continue;
+        };
+        namespace.carry_out_visit(cache, &visit);
+    }
+}

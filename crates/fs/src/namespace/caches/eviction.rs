@@ -1,0 +1,125 @@
+//! Giving back the bytes of a cache that can be fetched again: those that were fetched longest ago first.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Fileset, Namespace, PIECE};
+use crate::caching::visits::Cache;
+use crate::error::{FsError, Result};
+use crate::partition::Partition;
+use crate::record::Placement;
+
+/// Of what a cache holds, this part is given back when there is no room for a file, besides the size of the file.
+const ROOM_PART: u64 = 16;
+
+/// What was given back of a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evicted {
+    /// Files whose bytes were given back.
+    pub files: u64,
+    /// Bytes that they took here.
+    pub bytes: u64,
+    /// Files that somebody has open.
+    pub in_use: u64,
+}
+
+impl Namespace {
+    /// Gives back the bytes of files of a cache that nobody has open, those that were fetched longest ago first, until no more than
+    /// `keep_bytes` are taken. They are fetched again when somebody opens them.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`] if the fileset is not a cache; what the store says.
+    pub fn evict_cache(&self, name: &str, keep_bytes: u64) -> Result<Evicted> {
+        self.alone("`forebay fileset evict`")?;
+        let fileset = self.fileset_named(name)?;
+        let partition = self.open_fileset(fileset.id)?;
+        let Some(cache) = self.cache_of(fileset.id) else {
+            return Err(FsError::Refused(format!(
+                "fileset \"{name}\" is not a cache: its files have no other place; `forebay migrate` moves files into an archive"
+            )));
+        };
+        self.evict_until(&cache, &partition, |taken| taken > keep_bytes)
+    }
+
+    /// Makes room for a file of so many bytes. Whether anything was given back.
+    pub(super) fn make_room(
+        &self,
+        cache: &Cache,
+        partition: &Partition,
+        bytes: u64,
+    ) -> Result<bool> {
+        let mut enough = None;
+        let evicted = self.evict_until(cache, partition, |taken| {
+            let room = bytes.saturating_add(taken / ROOM_PART);
+            taken > *enough.get_or_insert(taken.saturating_sub(room))
+        })?;
+        if evicted.files > 0 {
+            let (home, files, bytes) = (&cache.settings.home, evicted.files, evicted.bytes);
+            tracing::info!(home, files, bytes, "a cache has made room for a file");
+        }
+        Ok(evicted.files > 0)
+    }
+
+    /// Gives back bytes while there is too much of what is taken.
+    fn evict_until(
+        &self,
+        cache: &Cache,
+        partition: &Partition,
+        mut is_too_much: impl FnMut(u64) -> bool,
+    ) -> Result<Evicted> {
+        // What was fetched lately is found among what is committed.
+        partition.commit()?;
+        let mut fetched = partition.fetched()?;
+        fetched.sort_unstable();
+        let mut taken: u64 = fetched.iter().map(|(_, _, bytes)| bytes).sum();
+        let mut evicted = Evicted::default();
+        for piece in fetched.chunks(PIECE) {
+            let _one_at_a_time = cache.applying.lock();
+            for (_, ino, _) in piece {
+                if !is_too_much(taken) {
+                    break;
+                }
+                match partition.evict_to_home(*ino) {
+                    Ok(Some(bytes)) => {
+                        taken = taken.saturating_sub(bytes);
+                        evicted.files += 1;
+                        evicted.bytes += bytes;
+                    }
+                    Ok(None) => evicted.in_use += u64::from(self.is_open(*ino)),
+                    // It is gone meanwhile.
+                    Err(FsError::Stale) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            self.after_request();
+        }
+        // What was given back is free when this returns.
+        partition.commit()?;
+        self.shared.objects.finish_reclaim();
+        Ok(evicted)
+    }
+
+    /// Has a cache that is about to be removed hold nothing.
+    pub(in crate::namespace) fn empty_cache(&self, fileset: &Fileset, name: &str) -> Result<()> {
+        if self.cluster.is_some() || fileset.settings().placement == Placement::Native {
+            return Ok(());
+        }
+        let partition = self.open_fileset(fileset.id)?;
+        let Some(cache) = self.cache_of(fileset.id) else { return Ok(()) };
+        if partition.has_open_files() {
+            return Err(FsError::Refused(format!(
+                "fileset \"{name}\" has open files: close them first"
+            )));
+        }
+        let _one_at_a_time = cache.applying.lock();
+        let top = partition.top();
+        if let Some(home) = partition.home_path(top)? {
+            partition.set_listed(top, &home, false)?;
+        }
+        cache.forget_fresh();
+        for (name, ino) in partition.listed_names(top)? {
+            partition.drop_as_at_home(top, &name, ino)?;
+            self.after_request();
+        }
+        Ok(())
+    }
+}
