@@ -84,7 +84,7 @@ pub mod parse;
 mod ready;
 mod reserve;
 pub mod service;
-mod slurm;
+pub mod slurm;
 pub mod snapshot;
 pub mod spans;
 pub mod sparse;
