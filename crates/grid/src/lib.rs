@@ -80,6 +80,7 @@ mod names;
 pub mod notify;
 mod open;
 mod output;
+mod pairs;
 pub mod parse;
 mod ready;
 mod reserve;
