@@ -22,7 +22,7 @@ impl Agent {
     pub(super) fn find_in_slurm(&mut self, found: Vec<((TaskId, Attempt), Found)>) {
         for (start, how) in found {
             if self.slurm.as_ref().is_some_and(|slurm| slurm.was_warned(start)) {
-                self.warned.insert(start);
+                self.warned.insert(start, None);
             }
             let status = match how {
                 Found::Waiting => Status::Waiting,
@@ -76,7 +76,7 @@ impl Agent {
                 let number: Signal = crate::shim::relayed(signal);
                 slurm.order((task, attempt), format!("signal {}", number.as_raw()));
             }
-            Order::Warn { task, attempt } => slurm.warn((task, attempt)),
+            Order::Warn { task, attempt, .. } => slurm.warn((task, attempt)),
             _ => {}
         }
     }

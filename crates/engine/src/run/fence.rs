@@ -196,7 +196,7 @@ mod tests {
         make_agent_folder(folder.path()).unwrap();
         let task = task(folder.path(), 1);
         let run = Run::of(folder.path(), task.launch.task, task.launch.attempt);
-        let file = run.make(&task).unwrap();
+        let file = run.make(&task).unwrap().unwrap();
         let log = Log::of(file.as_fd());
         assert!(log.unfenced_task().unwrap().is_some());
         is_over(&run).unwrap();
