@@ -163,7 +163,7 @@ mod tests {
     /// The file of an attempt whose shim is this process.
     fn run_of(task: &Task, shim: &Child) -> Run {
         let run = Run::of(&task.agent, task.launch.task, task.launch.attempt);
-        let file = run.make(task).unwrap();
+        let file = run.make(task).unwrap().unwrap();
         Log::of(file.as_fd()).say_shim(rustix::process::Pid::from_child(shim)).unwrap();
         run
     }
