@@ -26,6 +26,7 @@ const GROUPS: [(&str, &[&str]); 12] = [
             "submit",
             "run",
             "jobs",
+            "wait",
             "explain",
             "output",
             "history",

@@ -113,6 +113,7 @@ enum Command {
     /// Release jobs from a hold.
     #[command(after_help = "Examples:\n  forebay release 12\n  forebay release 12 '17[3]'")]
     Release(commands::grid::switch::Targets),
+    Wait(commands::grid::wait::Wait),
     /// Restart jobs, whether running or finished.
     #[command(after_help = "Examples:\n  forebay requeue 12\n  forebay requeue '17[3]'")]
     Requeue(commands::grid::switch::Targets),
@@ -228,6 +229,7 @@ impl Command {
             Command::Kill(command) => command.run(Verb::Kill),
             Command::Hold(command) => command.run(Verb::Hold),
             Command::Release(command) => command.run(Verb::Release),
+            Command::Wait(command) => command.run(),
             Command::Requeue(command) => command.run(Verb::Requeue),
             Command::Signal(command) => command.run(),
             Command::Modify(command) => command.run(),

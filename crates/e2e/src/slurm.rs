@@ -32,7 +32,7 @@ pub struct Site<'a> {
     pub network: Option<&'a Path>,
 }
 
-/// A Slurm with the nodes `n1`, `n2`, ... Its daemons and jobs end when it is dropped.
+/// A Slurm with the nodes `n1`, `n2`, ..., which have the features `disk1,fast`, `disk2,fast`, ... Its daemons and jobs end when it is dropped.
 pub struct Slurm {
     folder: PathBuf,
     network: Option<PathBuf>,
@@ -173,7 +173,7 @@ SlurmdLogFile={folder}/%n.log
         for number in 1..=nodes {
             let port = ports[number as usize];
             text += &format!(
-                "NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cores} RealMemory=1000\n"
+                "NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cores} RealMemory=1000 Features=disk{number},fast\n"
             );
         }
         for (place, name) in partitions.iter().enumerate() {

@@ -211,22 +211,9 @@ pub(crate) fn verdict_of_pairs(
     each.min().unwrap_or(Verdict::Met)
 }
 
-impl Condition<Target> {
-    fn verdict(&self, of: &dyn Fn(Test, Target) -> Verdict) -> Verdict {
-        match self {
-            Condition::All(parts) => {
-                parts.iter().map(|part| part.verdict(of)).min().unwrap_or(Verdict::Met)
-            }
-            Condition::Any(parts) => {
-                parts.iter().map(|part| part.verdict(of)).max().unwrap_or(Verdict::Never)
-            }
-            Condition::Is(test, target) => of(*test, *target),
-            Condition::Singleton | Condition::Each(..) => Verdict::Unmet,
-        }
-    }
-
+impl<R> Condition<R> {
     /// Conditions of single jobs, each with its verdict.
-    pub(crate) fn leaves<'a>(&'a self, found: &mut dyn FnMut(&'a Condition<Target>)) {
+    pub(crate) fn leaves<'a>(&'a self, found: &mut dyn FnMut(&'a Condition<R>)) {
         match self {
             Condition::All(parts) | Condition::Any(parts) => {
                 parts.iter().for_each(|part| part.leaves(found));
@@ -242,6 +229,30 @@ impl Condition<Target> {
         found
     }
 
+    /// How many of its conditions on elements with the same index have to be met in any case.
+    pub(crate) fn pairs_of_all(&self) -> usize {
+        match self {
+            Condition::All(parts) => parts.iter().map(Condition::pairs_of_all).sum(),
+            Condition::Each(..) => 1,
+            Condition::Any(_) | Condition::Is(..) | Condition::Singleton => 0,
+        }
+    }
+}
+
+impl Condition<Target> {
+    fn verdict(&self, of: &dyn Fn(Test, Target) -> Verdict) -> Verdict {
+        match self {
+            Condition::All(parts) => {
+                parts.iter().map(|part| part.verdict(of)).min().unwrap_or(Verdict::Met)
+            }
+            Condition::Any(parts) => {
+                parts.iter().map(|part| part.verdict(of)).max().unwrap_or(Verdict::Never)
+            }
+            Condition::Is(test, target) => of(*test, *target),
+            Condition::Singleton | Condition::Each(..) => Verdict::Unmet,
+        }
+    }
+
     /// What it says of elements with the same index.
     pub(crate) fn pairs(&self) -> Vec<(Test, JobId)> {
         let mut pairs = Vec::new();
@@ -251,15 +262,6 @@ impl Condition<Target> {
             }
         });
         pairs
-    }
-
-    /// How many of these have to be met in any case.
-    pub(crate) fn pairs_of_all(&self) -> usize {
-        match self {
-            Condition::All(parts) => parts.iter().map(Condition::pairs_of_all).sum(),
-            Condition::Each(..) => 1,
-            Condition::Any(_) | Condition::Is(..) | Condition::Singleton => 0,
-        }
     }
 
     /// What it is for one element, where `index` gives that of its partner in another job.

@@ -438,6 +438,8 @@ pub enum Effect {
         task: TaskId,
         /// Which start of it.
         attempt: Attempt,
+        /// What tells this end from others of which the start was warned before.
+        end: Option<Moment>,
         /// Where.
         host: HostName,
     },

@@ -80,6 +80,8 @@ pub(crate) struct Index {
     pub flow_of: FxHashMap<JobId, FlowId>,
     /// Runs to look at: a job has ended, starts again, or can no longer start.
     pub flows_stirred: BTreeSet<FlowId>,
+    /// Those of them in which a task that had ended starts again.
+    pub flows_again: BTreeSet<FlowId>,
     /// When schedules are due.
     pub due: BTreeSet<(Moment, ScheduleId)>,
     /// Hosts that a queue and a shape allow; emptied when hosts or settings change.
@@ -89,6 +91,8 @@ pub(crate) struct Index {
     pub vain: BTreeSet<JobId>,
     /// Tasks of such jobs whose own part of it, about the element of another job, can no longer be met.
     pub vain_tasks: BTreeSet<TaskId>,
+    /// The same of steps of flows.
+    pub vain_elements: BTreeSet<TaskId>,
     /// The latest time that the grid was told.
     pub clock: Moment,
     /// When a job is looked at again, as another one has started so long ago.
@@ -441,6 +445,10 @@ impl Index {
             (true, false) => {
                 self.tasks += 1;
                 self.user(job.user).tasks += 1;
+                if let Some(flow) = self.flow_of.get(&id) {
+                    self.flows_stirred.insert(*flow);
+                    self.flows_again.insert(*flow);
+                }
                 if !self.open.contains_key(&id) {
                     self.unnote_finished(job, id);
                     self.open_job(ledger, id, job);

@@ -158,7 +158,10 @@ impl Index {
         }
         let verdict = depend::verdict_of_pairs(ledger, &open.pairs, (job, place));
         if verdict == Verdict::Never {
-            self.vain_tasks.insert(TaskId { job: id, index: job.index_at(place) });
+            let task = TaskId { job: id, index: job.index_at(place) };
+            let is_step = self.flow_of.contains_key(&id);
+            let vain = if is_step { &mut self.vain_elements } else { &mut self.vain_tasks };
+            vain.insert(task);
         }
         verdict != Verdict::Met
     }
@@ -304,11 +307,7 @@ impl Job {
 
     /// The place of its element that has the index, as its user wrote it, of the element at a place of another job.
     pub(crate) fn partner_of(&self, other: &Job, place: u32) -> Option<u32> {
-        self.place_as_written(other.index_at(place).checked_sub(other.spec.index_shift())?)
-    }
-
-    /// The place of its element that has an index as its user wrote it.
-    pub(crate) fn place_as_written(&self, index: u32) -> Option<u32> {
-        self.place_of(index.checked_add(self.spec.index_shift())?)
+        let index = other.index_at(place).checked_sub(other.spec.index_shift())?;
+        self.spec.place_as_written(index)
     }
 }

@@ -596,6 +596,13 @@ impl Run {
         [self.deadline(), spec.deadline].into_iter().flatten().min()
     }
 
+    /// What tells one end, of which it is warned once, from another: when it would end if it was never suspended.
+    pub(crate) fn warned_end(&self, spec: &JobSpec) -> Option<Moment> {
+        let limit =
+            self.limit_ms.zip(self.phase.started()).map(|(limit, started)| started.after(limit));
+        [limit, spec.deadline].into_iter().flatten().min()
+    }
+
     /// When it is warned that its end is near, as its job wants it, if it was not.
     #[must_use]
     pub fn warning(&self, spec: &JobSpec) -> Option<Moment> {

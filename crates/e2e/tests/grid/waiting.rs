@@ -132,3 +132,25 @@ fn a_grid_whose_journal_is_gone_begins_only_anew() {
     let said = call(&["up"]).refused();
     assert!(said.contains("line 4") && said.contains("no.such.user"), "{said}");
 }
+
+#[test]
+fn wait_ends_when_all_jobs_have_ended_with_the_first_exit_code_that_is_not_0() {
+    let grid = Fixture::start();
+    // It waits for what lets the next one go, so it ends only if it waits for all.
+    let first = grid.submit(&[], "exit 0");
+    let second = grid.submit(&["-w", &format!("done({first})")], "echo second > second; exit 6");
+    let third = grid.submit(&["-w", &format!("ended({second})")], "echo third > third; exit 7");
+    let _ = grid.forebay(&["wait", &first, &second, &third], &[]).expect_code(6);
+    assert_eq!(grid.lines("third"), ["third"]);
+    let said = grid.forebay(&["wait", &first, &third, "--json"], &[]).expect_code(7);
+    assert_eq!(said.stdout, "{\"exit\":0,\"job\":1}\n{\"exit\":7,\"job\":3}\n");
+    // What did not end by itself is named.
+    let never = grid.submit(&["--hold"], "true");
+    grid.forebay(&["kill", &never], &[]).succeeds();
+    let said = grid.forebay(&["wait", &never], &[]).expect_code(137);
+    assert!(said.stderr.contains("job 4 was killed"), "{}", said.stderr);
+    let refused = grid.forebay(&["wait", "3[1]"], &[]).refused();
+    assert!(refused.contains("name job 3"), "{refused}");
+    let refused = grid.forebay(&["wait", "99"], &[]).refused();
+    assert!(refused.contains("99"), "{refused}");
+}

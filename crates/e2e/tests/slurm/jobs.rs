@@ -40,7 +40,9 @@ fn jobs_run_through_slurm_with_the_same_commands() {
 
 #[test]
 fn jobs_that_wait_or_run_in_slurm_are_held_killed_and_restarted() {
-    let settings = "[[host]]\nname = \"slurm\"\nengine = \"slurm\"\n[[queue]]\nname = \"normal\"\n\
+    let settings = "[[host]]\nname = \"slurm\"\nengine = \"slurm\"\nfeatures = [\"disk1\", \"disk2\", \"fast\"]\n\
+                    [[queue]]\nname = \"normal\"\n\
+                    [[queue]]\nname = \"second\"\nslurm = [\"--constraint=disk2\"]\n\
                     [[queue]]\nname = \"long\"\nslurm = [\"--partition=long\"]\n\
                     [[queue]]\nname = \"wrong\"\nslurm = [\"--partition=nowhere\"]\n";
     let grid = Fixture::start(settings);
@@ -88,6 +90,8 @@ fn jobs_that_wait_or_run_in_slurm_are_held_killed_and_restarted() {
     assert_eq!(grid.exit_of(&waits), 0);
     assert_eq!(grid.read("waited"), "waited\n");
 
+    choose_nodes_and_are_warned(&grid);
+
     // What Slurm refuses, and what cannot be through Slurm, is said.
     let wrong = grid.submit(&["--queue", "wrong"], "true");
     assert_eq!(grid.exit_of(&wrong), 127);
@@ -97,4 +101,28 @@ fn jobs_that_wait_or_run_in_slurm_are_held_killed_and_restarted() {
     assert!(refused.contains("srun --pty"), "{refused}");
     grid.wait_for_nothing_left();
     grid.down();
+}
+
+/// Features and the constraint of a queue, a warning of a step that Slurm's own srun has started, and jobs of one name.
+fn choose_nodes_and_are_warned(grid: &Fixture) {
+    let steps = "srun -n1 sh -c 'trap \"echo step >> got; exit\" USR1; : > ready; while :; do sleep 0.1; done'; \
+                 echo over >> got";
+    let warned = ["--slots", "2", "--name", "one", "--time-limit", "10 h"];
+    let warned = grid.submit(&[&warned[..], &["--warn", "steps:USR1@1 h"]].concat(), steps);
+    let after = grid.submit(&["--name", "one", "--depends", "singleton()"], "echo after >> got");
+    let where_is = "echo $SLURMD_NODENAME > $FOREBAY_JOB";
+    // Deeper than Slurm reads parentheses.
+    let first = grid.submit(&["--feature", "disk1 && (disk2 || (fast && disk1))"], where_is);
+    let second = grid.submit(&["--queue", "second", "--feature", "fast"], where_is);
+    let refused = grid.forebay(&["submit", "--feature", "!disk1", "--", "true"]).refused();
+    assert!(refused.contains("!disk1"), "{refused}");
+    wait_until("the step runs", LIMIT, || grid.jobs.join("ready").exists());
+    grid.wait_for(&warned, "running");
+    grid.forebay(&["modify", &warned, "--time-limit", "30 min"]).succeeds();
+    assert_eq!(grid.exit_of(&after), 0);
+    assert_eq!(grid.read("got"), "step\nover\nafter\n");
+    for (job, node) in [(&first, "n1\n"), (&second, "n2\n")] {
+        assert_eq!(grid.exit_of(job), 0);
+        assert_eq!(grid.read(job), node);
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_grid::event::{Joined, KillReason, RunReport, RunStatus};
 use forebay_grid::hosts::Facts;
-use forebay_grid::vocabulary::{Attempt, TaskId};
+use forebay_grid::vocabulary::{Attempt, Moment, TaskId};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -43,6 +43,11 @@ struct Concerned {
     order: String,
     task: TaskId,
     attempt: Attempt,
+}
+
+/// Whether two warnings of a start are of one end. Of one whose end is not known nobody can tell, and none is passed on twice.
+fn is_same_end(one: Option<Moment>, other: Option<Moment>) -> bool {
+    one.zip(other).is_none_or(|(one, other)| one == other)
 }
 
 impl Agent {
@@ -117,9 +122,10 @@ impl Agent {
 
     /// Notes a warning of a run. Whether it is one to be left out: before its first grant on a connection the controller sends those again that
     /// may have been lost with the one before.
-    pub(super) fn has_warned(&mut self, run: (TaskId, Attempt)) -> bool {
-        self.warned.retain(|warned| self.runs.contains_key(warned));
-        !self.warned.insert(run) && !self.is_granted
+    pub(super) fn has_warned(&mut self, run: (TaskId, Attempt), end: Option<Moment>) -> bool {
+        self.warned.retain(|warned, _| self.runs.contains_key(warned));
+        let before = self.warned.insert(run, end);
+        !self.is_granted && before.is_some_and(|before| is_same_end(before, end))
     }
 
     /// Does what it can about an order that is not understood: its controller is probably of a later version. A job that was to
@@ -178,6 +184,10 @@ impl Agent {
             self.using.keys().chain(self.area_bytes.keys()).chain(noted).copied().collect();
         let services: BTreeSet<_> = Run::with_health(&self.folder).into_iter().collect();
         known.extend(services.iter().filter(|run| self.is_alive(run)));
+        // Of those whose shims were killed nobody else removes it.
+        for (task, attempt) in services.iter().filter(|run| !self.runs.contains_key(run)) {
+            Run::of(&self.folder, *task, *attempt).forget_health();
+        }
         let one = |run: (TaskId, Attempt)| Using {
             task: run.0,
             attempt: run.1,
@@ -202,5 +212,18 @@ impl Agent {
         if let Some(stream) = self.stream.take() {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_end_is_warned_of_anew_and_an_unknown_one_is_taken_for_the_same() {
+        let [one, other] = [1, 2].map(|at| Some(Moment(at)));
+        assert!(is_same_end(one, one) && !is_same_end(one, other));
+        // An agent or a controller of an earlier version does not say it.
+        assert!(is_same_end(None, one) && is_same_end(one, None) && is_same_end(None, None));
     }
 }

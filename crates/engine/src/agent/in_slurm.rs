@@ -8,9 +8,6 @@ use super::{Agent, Status};
 use crate::protocol::{Launch, Order};
 use crate::run::{Allocation, End, Task};
 
-/// The order to warn a job.
-const WARN: &str = "warn";
-
 impl Status {
     /// It has started.
     pub(super) fn begin(&mut self) {
@@ -24,8 +21,8 @@ impl Agent {
     /// Takes over what was found in Slurm.
     pub(super) fn find_in_slurm(&mut self, found: Vec<((TaskId, Attempt), Found)>) {
         for (start, how) in found {
-            if self.slurm.as_ref().is_some_and(|slurm| slurm.was_ordered(start, WARN)) {
-                self.warned.insert(start);
+            if self.slurm.as_ref().is_some_and(|slurm| slurm.was_warned(start)) {
+                self.warned.insert(start, None);
             }
             let status = match how {
                 Found::Waiting => Status::Waiting,
@@ -79,7 +76,7 @@ impl Agent {
                 let number: Signal = crate::shim::relayed(signal);
                 slurm.order((task, attempt), format!("signal {}", number.as_raw()));
             }
-            Order::Warn { task, attempt } => slurm.order((task, attempt), WARN.to_owned()),
+            Order::Warn { task, attempt, .. } => slurm.warn((task, attempt)),
             _ => {}
         }
     }

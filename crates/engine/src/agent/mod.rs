@@ -19,7 +19,7 @@ mod start;
 mod vigil;
 pub mod watchdog;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ use anyhow::Result;
 use forebay_grid::config::HostEngine;
 use forebay_grid::event::Memory;
 use forebay_grid::spec::Usage;
-use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
+use forebay_grid::vocabulary::{Attempt, HostName, Moment, TaskId};
 use forebay_metrics::Listen;
 use rustix::process::Signal;
 
@@ -160,8 +160,8 @@ struct Agent {
     connection: u64,
     /// Whether the controller has answered on this connection.
     is_granted: bool,
-    /// Runs that were warned.
-    warned: BTreeSet<(TaskId, Attempt)>,
+    /// Runs that were warned, and of which end.
+    warned: BTreeMap<(TaskId, Attempt), Option<Moment>>,
     /// When the messages were sent that no grant has answered yet.
     sent_ms: VecDeque<u64>,
     lease_ms: u64,
@@ -224,9 +224,7 @@ impl Agent {
                 continue;
             }
             self.runs.insert((task, attempt), Status::Running);
-            if said.is_warned {
-                self.warned.insert((task, attempt));
-            }
+            self.warned.extend(said.warned.map(|end| ((task, attempt), end)));
             if let Some(order) = run.order()? {
                 self.space.add((task, attempt), order.work, order.util);
             }
@@ -351,7 +349,7 @@ impl Agent {
                 self.next_connect_ms = uptime_ms() + REFUSED_PAUSE_MS;
             }
             Order::Grant { lease } => self.take_grant(lease.as_ms()),
-            Order::Warn { task, attempt } if self.has_warned((task, attempt)) => {}
+            Order::Warn { task, attempt, end } if self.has_warned((task, attempt), end) => {}
             order @ (Order::Kill { .. }
             | Order::Suspend { .. }
             | Order::Signal { .. }
@@ -392,7 +390,7 @@ impl Agent {
             Order::Signal { task, attempt, signal } => {
                 self.signal(task, attempt, crate::shim::relayed(signal));
             }
-            Order::Warn { task, attempt } => self.signal(task, attempt, crate::shim::WARN),
+            Order::Warn { task, attempt, .. } => self.signal(task, attempt, crate::shim::WARN),
             _ => {}
         }
     }
@@ -400,7 +398,7 @@ impl Agent {
     fn launch(&mut self, launch: Launch) {
         let (task, attempt) = (launch.task, launch.attempt);
         let run = Run::of(&self.folder, task, attempt);
-        if self.runs.contains_key(&(task, attempt)) || run.path().exists() {
+        if self.runs.contains_key(&(task, attempt)) {
             return;
         }
         if self.slurm.is_some() {
@@ -420,7 +418,13 @@ impl Agent {
             address: self.address.clone(),
             allocation: None,
         };
-        match run.make(&order).and_then(|file| self.nursery.start(&run, &file)) {
+        let file = match run.make(&order) {
+            // It was begun before.
+            Ok(None) => return,
+            Ok(Some(file)) => Ok(file),
+            Err(error) => Err(error),
+        };
+        match file.and_then(|file| self.nursery.start(&run, &file)) {
             Ok(line) => {
                 self.runs.insert((task, attempt), Status::Running);
                 self.space.add((task, attempt), order.work, order.util);
@@ -470,7 +474,8 @@ impl Agent {
         match run.is_held().and_then(|held| Ok((held, run.said()?.shim_file()))) {
             Ok((true, Some(shim))) => {
                 if signal == crate::shim::WARN
-                    && let Err(error) = run.say_warned()
+                    && let Err(error) =
+                        run.say_warned(self.warned.get(&(task, attempt)).copied().flatten())
                 {
                     tracing::warn!(%task, "a warning is not recorded: {error:#}");
                 }

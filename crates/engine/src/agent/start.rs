@@ -1,6 +1,6 @@
 //! How an agent begins: its folders and locks, what an agent before it has left, its threads.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -87,7 +87,7 @@ pub fn run(settings: Settings) -> Result<()> {
         stream: None,
         connection: 0,
         is_granted: false,
-        warned: BTreeSet::new(),
+        warned: BTreeMap::new(),
         sent_ms: VecDeque::new(),
         lease_ms: 1000,
         wanted: Vec::new(),

@@ -508,8 +508,8 @@ impl<S: Store> Controller<S> {
             Effect::Signal { task, attempt, host, signal } => {
                 self.outboxes.tell(&host, Order::Signal { task, attempt, signal });
             }
-            Effect::Warn { task, attempt, host } => {
-                self.outboxes.tell(&host, Order::Warn { task, attempt });
+            Effect::Warn { task, attempt, end, host } => {
+                self.outboxes.tell(&host, Order::Warn { task, attempt, end });
             }
             Effect::GrantLease { host, lease } => self.outboxes.tell(&host, Order::Grant { lease }),
             Effect::ReleaseWork { task, requeues, host } => {

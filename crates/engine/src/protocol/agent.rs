@@ -4,7 +4,7 @@ use forebay_grid::config::Load;
 use forebay_grid::event::{JobSignal, KillReason, Loss};
 use forebay_grid::parse::period::Period;
 use forebay_grid::spec::{Exit, JobSpec, Usage};
-use forebay_grid::vocabulary::{Attempt, HostName, TaskId, UserName};
+use forebay_grid::vocabulary::{Attempt, HostName, Moment, TaskId, UserName};
 use forebay_grid::wrap::Wrap;
 use serde::{Deserialize, Serialize};
 
@@ -138,6 +138,9 @@ pub enum Order {
         task: TaskId,
         /// Which start of it.
         attempt: Attempt,
+        /// What tells this end from others of which it was warned before; none of a controller that does not say it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        end: Option<Moment>,
     },
     /// Jobs may run for so long, counted from the message that this answers.
     Grant {

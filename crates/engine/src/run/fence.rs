@@ -163,7 +163,7 @@ mod tests {
     /// The file of an attempt whose shim is this process.
     fn run_of(task: &Task, shim: &Child) -> Run {
         let run = Run::of(&task.agent, task.launch.task, task.launch.attempt);
-        let file = run.make(task).unwrap();
+        let file = run.make(task).unwrap().unwrap();
         Log::of(file.as_fd()).say_shim(rustix::process::Pid::from_child(shim)).unwrap();
         run
     }
@@ -196,7 +196,7 @@ mod tests {
         make_agent_folder(folder.path()).unwrap();
         let task = task(folder.path(), 1);
         let run = Run::of(folder.path(), task.launch.task, task.launch.attempt);
-        let file = run.make(&task).unwrap();
+        let file = run.make(&task).unwrap().unwrap();
         let log = Log::of(file.as_fd());
         assert!(log.unfenced_task().unwrap().is_some());
         is_over(&run).unwrap();

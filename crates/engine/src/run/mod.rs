@@ -25,7 +25,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use forebay_grid::event::{Loss, RunStatus};
 use forebay_grid::spec::{Exit, Usage, short_reason};
-use forebay_grid::vocabulary::{Attempt, HostName, JobId, TaskId};
+use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId};
 use forebay_process::{small, stat};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags};
@@ -127,8 +127,8 @@ pub struct Said {
     pub end: Option<End>,
     /// Whether it was ended from outside, so that something of it may still be there.
     pub is_fenced: bool,
-    /// Whether it was warned that its end is near.
-    pub is_warned: bool,
+    /// Whether it was warned that its end is near, and of which end if that is known.
+    pub warned: Option<Option<Moment>>,
 }
 
 impl Said {
@@ -145,7 +145,7 @@ impl Said {
                 ("pid", words) => said.shim = process(words),
                 ("session", words) => said.session = process(words),
                 ("started", _) => said.started = true,
-                ("warned", _) => said.is_warned = true,
+                ("warned", end) => said.warned = Some(end.parse().ok().map(Moment)),
                 // The first of them counts.
                 ("end", end) if said.end.is_none() => said.end = serde_json::from_str(end).ok(),
                 ("fenced", _) if said.end.is_none() => {
@@ -229,11 +229,14 @@ impl Run {
         &self.0
     }
 
-    /// Makes the file, locked for as long as it is open somewhere; an error if it was made before.
-    pub fn make(&self, task: &Task) -> Result<File> {
+    /// Makes the file, locked for as long as it is open somewhere; none if it was made before.
+    pub fn make(&self, task: &Task) -> Result<Option<File>> {
         let mut options = std::fs::OpenOptions::new();
         let options = options.create_new(true).read(true).append(true).mode(0o600);
-        let mut file = options.open(&self.0).with_context(|| self.0.display().to_string())?;
+        let mut file = match options.open(&self.0) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),
+            made => made.with_context(|| self.0.display().to_string())?,
+        };
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         let mut order = serde_json::to_vec(task)?;
         order.push(b'\n');
@@ -242,7 +245,7 @@ impl Run {
             let _ = std::fs::remove_file(&self.0);
             return Err(rustix::io::Errno::NOSPC).context("no space left for the records of a job");
         }
-        Ok(file)
+        Ok(Some(file))
     }
 
     /// Its file, to be read; none if it is gone.
@@ -306,12 +309,15 @@ impl Run {
         self.say_from_outside("fenced")
     }
 
-    /// Says that it is being warned, so that a later agent knows it.
+    /// Says that it is being warned of an end, so that a later agent knows it.
     ///
     /// # Errors
     /// If that cannot be written.
-    pub fn say_warned(&self) -> Result<()> {
-        self.say_from_outside("warned")
+    pub fn say_warned(&self, end: Option<Moment>) -> Result<()> {
+        match end {
+            Some(Moment(end)) => self.say_from_outside(&format!("warned {end}")),
+            None => self.say_from_outside("warned"),
+        }
     }
 
     fn say_from_outside(&self, line: &str) -> Result<()> {
@@ -325,7 +331,6 @@ impl Run {
     }
 
     pub fn remove(&self) {
-        self.forget_health();
         if let Err(error) = std::fs::remove_file(&self.0) {
             tracing::warn!("{}: {error}", self.0.display());
         }

@@ -23,6 +23,7 @@ use std::str::FromStr;
 use forebay_base::id;
 use serde::{Deserialize, Serialize};
 
+use crate::pairs::{self, Lack};
 use crate::parse::dependency::{Condition, Countable, JobName, JobRef, Test};
 use crate::parse::matches;
 use crate::spec::JobSpec;
@@ -181,6 +182,10 @@ impl FlowSpec {
             let condition = condition.map_err(after)?;
             let mut leaves = 0;
             condition.iter().for_each(|condition| condition.each(&mut |_, _| leaves += 1));
+            let fault = condition.as_ref().and_then(|condition| pairs::fault(step, condition));
+            if let Some(fault) = fault {
+                return Err(after(fault));
+            }
             if leaves > CONDITIONS_MAX {
                 return Err(after(format!("it depends on more than {CONDITIONS_MAX} jobs")));
             }
@@ -205,19 +210,12 @@ impl FlowSpec {
         let all = |parts: &[Condition<JobRef>]| {
             parts.iter().map(|part| self.look_up(place, part)).collect::<Result<Vec<_>, _>>()
         };
-        let (test, job) = match condition {
+        let (test, job, is_each) = match condition {
             Condition::All(parts) => return Ok(Condition::All(all(parts)?)),
             Condition::Any(parts) => return Ok(Condition::Any(all(parts)?)),
-            Condition::Is(test, job) => (*test, job),
-            Condition::Each(..) => {
-                return Err("[*] is not allowed in flows, whose steps are skipped and run again as a whole: name elements, as \
-                            in load[3], or the whole step; or submit both arrays as jobs, with submit -w 'done(12[*])'"
-                    .to_owned());
-            }
-            Condition::Singleton => {
-                return Err("singleton() is not allowed in flows: name the step that it waits for"
-                    .to_owned());
-            }
+            Condition::Is(test, job) => (*test, job, false),
+            Condition::Each(test, job) => (*test, job, true),
+            Condition::Singleton => return Ok(Condition::Singleton),
         };
         if test == Test::PostErr {
             return Err("post_err is not allowed in flows: a work area that cannot be removed \
@@ -249,9 +247,23 @@ impl FlowSpec {
             {
                 return Err(format!("job {} has no element {index}", self.steps[step].name));
             }
-            parts.push(Condition::Is(test, StepRef { step, index: job.index }));
+            if is_each && let Some(lack) = pairs::lack(&self.steps[place], &self.steps[step]) {
+                return Err(self.told_lack(step, lack));
+            }
+            let at = StepRef { step, index: job.index };
+            parts.push(if is_each { Condition::Each(test, at) } else { Condition::Is(test, at) });
         }
         Ok(if parts.len() == 1 { parts.remove(0) } else { Condition::All(parts) })
+    }
+
+    fn told_lack(&self, step: usize, lack: Lack) -> String {
+        let name = &self.steps[step].name;
+        match lack {
+            Lack::Elements => format!("{name}[*]: job {name} is not an array"),
+            Lack::Element(index) => {
+                format!("{name}[*]: job {name} has no element {index}, which this job has")
+            }
+        }
     }
 
     /// Puts steps after what they depend on; of those that could come next, the first as given.

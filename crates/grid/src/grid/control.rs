@@ -160,6 +160,10 @@ impl Grid {
                 footprint::bytes_of(&job.spec, job.condition.as_ref()),
             )?;
         }
+        let flow = self.index.flow_of.get(&target.job).map(|flow| &self.ledger.flows.runs[flow]);
+        if let Some(run) = flow {
+            self.check_cycles_again(&self.waits_again(run, target.job))?;
+        }
         let Some(condition) = &job.condition else { return Ok(()) };
         let is_gone = condition.jobs().iter().any(|id| !self.ledger.jobs.contains_key(id));
         if is_gone && depend::verdict(&self.ledger, self.now, condition) == Verdict::Never {
@@ -167,7 +171,7 @@ impl Grid {
                 "job {target} depends on jobs that are no longer known, so it would wait forever: submit it again"
             )));
         }
-        if !self.index.flow_of.contains_key(&target.job) {
+        if flow.is_none() {
             if job.tally.is_finished() {
                 self.check_cycle_of(target.job, job)?;
             }

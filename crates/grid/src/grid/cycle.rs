@@ -4,7 +4,7 @@
 //! A job that is submitted cannot: no job waits for one that is not there yet. One that is modified or requeued can. Jobs
 //! that have ended wait for nothing; when they are requeued, they are looked at again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::Refusal;
 use crate::grid::Grid;
@@ -40,6 +40,8 @@ struct Walk<'a> {
     next: Vec<JobId>,
     /// Names with the job up to which all unfinished jobs were found: another look begins there.
     names: BTreeMap<(UserId, &'a str), JobId>,
+    /// Jobs that are taken to wait, though they have ended.
+    again: BTreeSet<JobId>,
 }
 
 impl Walk<'_> {
@@ -72,15 +74,34 @@ impl Grid {
         if !self.may_be_awaited(waiter) {
             return Ok(());
         }
-        let mut walk = Walk::default();
+        self.walk_from(waiter, Walk::default())
+    }
+
+    /// Refuses steps of a flow that are all to wait again if one of them would wait for itself. A step names steps before it only, so
+    /// that takes one with `singleton()`.
+    pub(super) fn check_cycles_again(&self, again: &BTreeSet<JobId>) -> Result<(), Refusal> {
+        let conditions = || {
+            let jobs = again.iter().map(|id| (*id, &self.ledger.jobs[id]));
+            jobs.filter_map(|(id, job)| Some((id, job, job.condition.as_ref()?)))
+        };
+        if !conditions().any(|(_, _, condition)| condition.has_singleton()) {
+            return Ok(());
+        }
+        for (id, job, condition) in conditions() {
+            let waiter = Waiter { id, user: job.user, name: &job.spec.name, condition };
+            self.walk_from(waiter, Walk { again: again.clone(), ..Walk::default() })?;
+        }
+        Ok(())
+    }
+
+    fn walk_from<'a>(&'a self, waiter: Waiter<'a>, mut walk: Walk<'a>) -> Result<(), Refusal> {
         self.follow(waiter, waiter, &mut walk);
         while let Some(id) = walk.next.pop() {
             if id == waiter.id {
                 return Err(Refusal::Invalid(told(id, &walk.path(id))));
             }
-            let Some(job) = self.ledger.jobs.get(&id).filter(|job| !job.tally.is_finished()) else {
-                continue;
-            };
+            let waits = |job: &&Job| !job.tally.is_finished() || walk.again.contains(&id);
+            let Some(job) = self.ledger.jobs.get(&id).filter(waits) else { continue };
             if let Some(condition) = &job.condition {
                 let (user, name) = (job.user, job.spec.name.as_str());
                 self.follow(Waiter { id, user, name, condition }, waiter, &mut walk);
@@ -107,6 +128,12 @@ impl Grid {
                 let is_same = (changed.user, changed.name) == (of.user, of.name);
                 if is_same && changed.id < of.id {
                     walk.find(changed.id, of.id, Link::SameName);
+                }
+                for id in walk.again.clone().range(..of.id) {
+                    let job = &self.ledger.jobs[id];
+                    if (job.user, job.spec.name.as_str()) == (of.user, of.name) {
+                        walk.find(*id, of.id, Link::SameName);
+                    }
                 }
                 let done = walk.names.get(&(of.user, of.name)).copied().unwrap_or_default();
                 for job in self.index.names.unfinished_between(of.user, of.name, done, of.id) {

@@ -8,15 +8,14 @@ use uuid::Uuid;
 use crate::depend::{Verdict, verdict};
 use crate::event::{Effect, Outcome, Refusal, Verb};
 use crate::flow::event::{Firing, FlowChange, FlowEffect, FlowEvent, FlowState, Started};
-use crate::flow::ledger::FlowRun;
-use crate::flow::{FlowId, FlowSpec, asks_for_failure};
+use crate::flow::ledger::{FlowRun, FlowStep};
+use crate::flow::{FlowId, FlowSpec};
 use crate::footprint;
 use crate::grid::Grid;
 use crate::grid::possible::waiting_places;
 use crate::index::Index;
 use crate::journal::{Change, Submitted};
 use crate::ledger::{Job, Ledger};
-use crate::parse::dependency::Condition;
 use crate::spec::JobSpec;
 use crate::task::{Cause, Step, Task};
 use crate::vocabulary::{JobId, Target, TaskId, UserId, UserName};
@@ -217,8 +216,7 @@ impl Grid {
         Ok(Effect::Obeyed { tasks })
     }
 
-    /// Starts a run again where it failed. Steps that failed, were killed or skipped start again, of an
-    /// array the elements that failed. So does, as a whole, whatever comes after such a step.
+    /// Starts a run again where it failed: what [`Grid::again`] finds.
     fn rerun_flow(
         &mut self,
         by: &UserName,
@@ -237,28 +235,18 @@ impl Grid {
             }
             FlowState::Failed | FlowState::Killed => {}
         }
-        let blameless = self.blameless(run);
-        let mut again: BTreeMap<JobId, u32> = BTreeMap::new();
-        let mut tasks: Vec<TaskId> = Vec::new();
-        for (place, step) in run.steps.iter().enumerate() {
-            let job = &self.ledger.jobs[&step.job];
-            let upstream = job.condition.iter().flat_map(Condition::jobs);
-            let follows = upstream.into_iter().any(|up| again.contains_key(&up));
-            let failed = job.tally.failed > 0 && !blameless[place];
-            if !follows && !failed {
-                continue;
-            }
-            again.insert(step.job, place as u32);
-            let wanted = |task: &Task| match task {
-                Task::Finished(finish) => follows || !finish.is_done(),
-                Task::Pending(_) | Task::Held(_) | Task::Active(_) => false,
-            };
-            let places = job.tasks().filter(|(_, task)| wanted(task));
-            tasks.extend(places.map(|(index, _)| TaskId { job: step.job, index }));
-        }
+        let again = self.again(run);
+        let tasks: Vec<TaskId> = again
+            .iter()
+            .flat_map(|(id, (_, places))| {
+                let job = &self.ledger.jobs[id];
+                places.iter().map(|place| TaskId { job: *id, index: job.index_at(*place) })
+            })
+            .collect();
+        self.check_cycles_again(&again.keys().copied().collect())?;
         let user = Some(run.user);
         self.check_number(user, u32::try_from(tasks.len()).unwrap_or(u32::MAX))?;
-        let steps = again.into_values().collect();
+        let steps = again.into_values().map(|(step, _)| step).collect();
         self.record_flow(FlowChange::Rerun { flow, steps }, out);
         self.index.flow_reopened(&self.ledger, flow);
         for task in &tasks {
@@ -270,7 +258,7 @@ impl Grid {
 
     /// Looks at the runs in which something happened.
     pub(super) fn follow_flows(&mut self, out: &mut Outcome) {
-        while let Some(flow) = self.index.flows_stirred.pop_first() {
+        while let Some(flow) = self.next_stirred(out) {
             let Some(run) = self.ledger.flow(flow) else { continue };
             match (self.is_over(run), run.ended) {
                 (true, Some(_)) => continue,
@@ -291,6 +279,14 @@ impl Grid {
         }
     }
 
+    /// The next run in which something happened, also because elements were skipped.
+    fn next_stirred(&mut self, out: &mut Outcome) -> Option<FlowId> {
+        if self.index.flows_stirred.is_empty() {
+            self.skip_elements(out);
+        }
+        self.index.flows_stirred.pop_first()
+    }
+
     fn is_over(&self, run: &FlowRun) -> bool {
         run.steps.iter().all(|step| self.ledger.jobs[&step.job].tally.is_finished())
     }
@@ -299,6 +295,7 @@ impl Grid {
     /// can start after all, because its user requeued a job before it. Steps are in order, so one pass is
     /// enough.
     fn skip_steps(&mut self, flow: FlowId, out: &mut Outcome) {
+        let has_again = self.index.flows_again.remove(&flow);
         for place in 0..self.ledger.flows.runs[&flow].steps.len() {
             let run = &self.ledger.flows.runs[&flow];
             let (step, killed) = (&run.steps[place], run.killed);
@@ -313,16 +310,20 @@ impl Grid {
                 // Its user requeued it although the run was killed: elements that were not requeued do not start.
                 self.record_flow(FlowChange::Skipped { flow, step: number, skipped: false }, out);
             }
-            let job = &self.ledger.jobs[&id];
-            if !vain || job.tally.is_finished() {
+            if !vain {
+                if has_again && !killed {
+                    self.unskip_elements(id, out);
+                }
                 continue;
             }
+            let job = &self.ledger.jobs[&id];
             let places = waiting_places(job);
             if places.is_empty() {
                 continue;
             }
             // If some of it runs or ran, it failed like any other. Of one that was skipped, its user may have requeued some elements.
-            let never_ran = job.tasks.iter().filter(|task| skipped && is_cancelled(task)).count();
+            let never_ran = |task: &&Task| is_skipped(task) || skipped && is_cancelled(task);
+            let never_ran = job.tasks.iter().filter(never_ran).count();
             let whole = places.count() + never_ran as u32 == job.tally.all();
             self.record_flow(FlowChange::Skipped { flow, step: number, skipped: whole }, out);
             self.change_waiting(id, places, Step::Cancelled, out);
@@ -343,41 +344,17 @@ impl Grid {
         if run.killed {
             return FlowState::Killed;
         }
-        let blameless = self.blameless(run);
-        let fine = |(place, step): (usize, &crate::flow::ledger::FlowStep)| {
-            blameless[place] || self.ledger.jobs[&step.job].tally.failed == 0
+        let excuses = self.excuses(run);
+        let fine = |step: &FlowStep| {
+            excuses[&step.job].is_whole || self.ledger.jobs[&step.job].tally.failed == 0
         };
-        if run.steps.iter().enumerate().all(fine) { FlowState::Done } else { FlowState::Failed }
-    }
-
-    /// By place: whether a step was skipped although nothing went wrong, because all that it waited for in
-    /// vain was somebody's failure.
-    fn blameless(&self, run: &FlowRun) -> Vec<bool> {
-        let mut steps: BTreeMap<JobId, bool> = BTreeMap::new();
-        for step in &run.steps {
-            // A condition that can hold again (somebody had a job requeued) makes the step run again.
-            let condition = self.ledger.jobs[&step.job].condition.as_ref();
-            let vain = |whole| verdict(&self.ledger, self.now, whole) == Verdict::Never;
-            let mut fine = step.skipped && condition.is_some_and(vain);
-            condition.into_iter().for_each(|condition| {
-                condition.leaves(&mut |leaf| {
-                    let Condition::Is(test, target) = leaf else { return };
-                    let vain = verdict(&self.ledger, self.now, leaf) == Verdict::Never;
-                    let excused = asks_for_failure(*test) || steps.get(&target.job) == Some(&true);
-                    fine &= !vain || excused;
-                });
-            });
-            steps.insert(step.job, fine);
-        }
-        run.steps.iter().map(|step| steps[&step.job]).collect()
+        if run.steps.iter().all(fine) { FlowState::Done } else { FlowState::Failed }
     }
 
     /// How each step of a run is.
     #[must_use]
     pub fn step_states(&self, run: &FlowRun) -> Vec<StepState> {
-        let state = |step: &crate::flow::ledger::FlowStep| {
-            step_state(&self.ledger.jobs[&step.job], step.skipped)
-        };
+        let state = |step: &FlowStep| step_state(&self.ledger.jobs[&step.job], step.skipped);
         run.steps.iter().map(state).collect()
     }
 
@@ -397,10 +374,10 @@ impl Grid {
             return names;
         }
         // Nothing failed, but a step waited for what did not come.
-        let blameless = self.blameless(run);
-        let vain = run.steps.iter().zip(&states).zip(blameless);
-        vain.filter(|((_, state), fine)| **state == StepState::Skipped && !fine)
-            .map(|((step, _), _)| step.name.as_str())
+        let excuses = self.excuses(run);
+        let vain = run.steps.iter().zip(&states);
+        vain.filter(|(step, state)| **state == StepState::Skipped && !excuses[&step.job].is_whole)
+            .map(|(step, _)| step.name.as_str())
             .collect()
     }
 
@@ -432,6 +409,11 @@ fn is_cancelled(task: &Task) -> bool {
     matches!(task, Task::Finished(finish) if finish.last.is_none())
 }
 
+/// Whether an element was skipped because of its partner in another step.
+pub(super) fn is_skipped(task: &Task) -> bool {
+    matches!(task, Task::Finished(finish) if finish.cause == Cause::DependencyNever)
+}
+
 fn step_state(job: &Job, skipped: bool) -> StepState {
     let tally = &job.tally;
     if tally.active > 0 {
@@ -441,6 +423,7 @@ fn step_state(job: &Job, skipped: bool) -> StepState {
         let held = tally.pending == 0;
         return if held { StepState::Held } else { StepState::Pending };
     }
+    let done = |task: &Task| matches!(task, Task::Finished(finish) if finish.is_done());
     let killed = |task: &Task| match task {
         Task::Finished(finish) => finish.cause == Cause::Killed || finish.is_done(),
         Task::Pending(_) | Task::Held(_) | Task::Active(_) => false,
@@ -448,6 +431,9 @@ fn step_state(job: &Job, skipped: bool) -> StepState {
     match (tally.failed, skipped) {
         (0, _) => StepState::Done,
         (_, true) => StepState::Skipped,
+        (_, false) if job.tasks.iter().all(|task| done(task) || is_skipped(task)) => {
+            StepState::Skipped
+        }
         (_, false) if job.tasks.iter().all(killed) => StepState::Killed,
         (_, false) => StepState::Failed,
     }

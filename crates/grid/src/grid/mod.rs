@@ -9,6 +9,7 @@ mod dispatch;
 mod explain;
 mod feature;
 mod flow;
+mod flow_elements;
 mod group;
 mod modify;
 mod possible;

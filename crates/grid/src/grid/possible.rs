@@ -12,15 +12,13 @@ use crate::depend::{self, Verdict};
 use crate::event::{Outcome, Refusal};
 use crate::grid::Grid;
 use crate::ledger::Job;
-use crate::parse::dependency::{Condition, Test};
+use crate::pairs::{self, Lack};
+use crate::parse::dependency::Condition;
 use crate::ready::Shape;
 use crate::spans::Spans;
 use crate::spec::JobSpec;
 use crate::task::{Cause, Step, Task};
 use crate::vocabulary::{HostId, HostName, JobId, QueueId, Target, TaskId};
-
-/// The most conditions about elements with the same index that a job has.
-const PAIRS_MAX: usize = 16;
 
 /// What a host has for jobs, as far as it is known.
 #[derive(Clone, Copy)]
@@ -180,40 +178,21 @@ impl Grid {
 
     /// Refuses what a condition says of elements with the same index, if there are none.
     fn check_pairs(&self, spec: &JobSpec, condition: &Condition<Target>) -> Result<(), Refusal> {
-        let pairs = condition.pairs();
-        if pairs.is_empty() {
-            return Ok(());
+        if let Some(fault) = pairs::fault(spec, condition) {
+            return Err(Refusal::Invalid(fault));
         }
-        let refused = |fault: String| Err(Refusal::Invalid(fault));
-        if pairs.len() > PAIRS_MAX {
-            return refused(format!("[*] in a dependency: at most {PAIRS_MAX} conditions"));
-        }
-        if condition.pairs_of_all() < pairs.len() {
-            let fault = "[*] in a dependency can be combined by && only, not by ||: each element waits for its own partner, and the \
-                         other conditions apply to the whole job. Join with &&, or name single elements, as in done(12[3])";
-            return refused(fault.to_owned());
-        }
-        if pairs.iter().any(|(test, _)| matches!(test, Test::StartedFor(_))) {
-            let fault = "[*] in a dependency: a time after the start is for whole jobs only";
-            return refused(fault.to_owned());
-        }
-        let Some(array) = &spec.array else {
-            return refused("[*] in a dependency: this job is not an array".to_owned());
-        };
-        let others: BTreeSet<JobId> = pairs.into_iter().map(|(_, other)| other).collect();
+        let others: BTreeSet<JobId> =
+            condition.pairs().into_iter().map(|(_, other)| other).collect();
         for other in others {
             let Some(partner) = self.ledger.jobs.get(&other) else { continue };
-            if partner.spec.array.is_none() {
-                return refused(format!("{other}[*]: job {other} is not an array"));
-            }
-            let shift = spec.index_shift();
-            let indices = (0..array.count()).filter_map(|place| array.index_at(place));
-            let mut written = indices.map(|index| index.saturating_sub(shift));
-            if let Some(index) = written.find(|index| partner.place_as_written(*index).is_none()) {
-                return refused(format!(
-                    "{other}[*]: job {other} has no element {index}, which this job has"
-                ));
-            }
+            let lacks = match pairs::lack(spec, &partner.spec) {
+                None => continue,
+                Some(Lack::Elements) => "is not an array".to_owned(),
+                Some(Lack::Element(index)) => {
+                    format!("has no element {index}, which this job has")
+                }
+            };
+            return Err(Refusal::Invalid(format!("{other}[*]: job {other} {lacks}")));
         }
         Ok(())
     }
@@ -275,7 +254,11 @@ impl Grid {
             let others =
                 self.index.vain_tasks.split_off(&TaskId { job: JobId(id.0 + 1), index: 0 });
             let tasks = std::mem::replace(&mut self.index.vain_tasks, others);
-            let places = self.places_in_vain(id, &tasks);
+            let Some(job) = self.ledger.jobs.get(&id) else { continue };
+            if self.keeps_waiting(&job.spec) {
+                continue;
+            }
+            let places = self.places_in_vain(job, &tasks);
             if !places.is_empty() {
                 self.change_waiting(id, places, Step::NeverMet, out);
             }
@@ -292,12 +275,8 @@ impl Grid {
         }
     }
 
-    /// Places of those tasks of a job that wait for partners that can never be as required, and are to be ended.
-    fn places_in_vain(&self, id: JobId, tasks: &BTreeSet<TaskId>) -> Spans {
-        let Some(job) = self.ledger.jobs.get(&id) else { return Spans::default() };
-        if self.keeps_waiting(&job.spec) {
-            return Spans::default();
-        }
+    /// Places of those tasks of a job that wait for partners that can never be as required.
+    pub(super) fn places_in_vain(&self, job: &Job, tasks: &BTreeSet<TaskId>) -> Spans {
         let pairs = job.condition.as_ref().map(Condition::pairs).unwrap_or_default();
         let places = tasks.iter().filter_map(|task| job.place_of(task.index));
         let in_vain = places.filter(|place| {

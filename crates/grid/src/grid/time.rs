@@ -77,7 +77,9 @@ impl Grid {
         out: &mut Outcome,
     ) {
         self.index.hosts[host.0 as usize].unsure_warnings.insert(task, self.now);
-        out.effects.push(Effect::Warn { task, attempt, host: self.host_name(host) });
+        let spec = &self.ledger.jobs[&task.job].spec;
+        let end = self.ledger.task(task).and_then(Task::run).and_then(|run| run.warned_end(spec));
+        out.effects.push(Effect::Warn { task, attempt, end, host: self.host_name(host) });
     }
 
     /// A host that was heard of for so long after a warning has got it: both went over one connection.

@@ -1,5 +1,6 @@
 //! Which features a host must have: `ssd`, `avx512 && !slow`, `(a100 || h100) && ssd`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -13,6 +14,9 @@ pub const FEATURES_BYTES_MAX: usize = 1024;
 
 /// How deep its parts may lie in each other.
 const DEPTH_MAX: u32 = 32;
+
+/// The most alternatives of a requirement that are said to Slurm.
+const ALTERNATIVES_MAX: usize = 64;
 
 const EXPECTED: &str = "expected the name of a feature, \"!\" or \"(\", such as ssd && !slow";
 
@@ -52,24 +56,52 @@ impl Features {
         }
     }
 
-    /// As `--constraint` of Slurm has it; none if something must not be there, which Slurm cannot say.
+    /// As `--constraint` of Slurm has it; none if something must not be there, which Slurm cannot say. Slurm reads one level of
+    /// parentheses, so what lies deeper is written as one list of alternatives; none if that has too many.
     #[must_use]
     pub fn in_slurm(&self) -> Option<String> {
-        let joined = |parts: &[Features], sign: &str| {
-            let parts = parts.iter().map(|part| match part {
-                Features::Has(_) | Features::Not(_) => part.in_slurm(),
-                Features::All(_) | Features::Any(_) => {
-                    part.in_slurm().map(|inner| format!("({inner})"))
-                }
-            });
-            Some(parts.collect::<Option<Vec<_>>>()?.join(sign))
-        };
         match self {
             Features::Has(name) => Some(name.to_string()),
             Features::Not(_) => None,
-            Features::All(parts) => joined(parts, "&"),
-            Features::Any(parts) => joined(parts, "|"),
+            Features::All(parts) => in_list(parts, "&").or_else(|| self.as_alternatives()),
+            Features::Any(parts) => in_list(parts, "|").or_else(|| self.as_alternatives()),
         }
+    }
+
+    fn as_alternatives(&self) -> Option<String> {
+        let alternatives = self.alternatives()?.into_iter().map(|names| {
+            let names: Vec<&str> = names.into_iter().map(FeatureName::as_str).collect();
+            if names.len() == 1 { names.concat() } else { format!("({})", names.join("&")) }
+        });
+        Some(alternatives.collect::<Vec<_>>().join("|"))
+    }
+
+    /// Sets of features such that it holds of a host that has all of one of them.
+    fn alternatives(&self) -> Option<Vec<BTreeSet<&FeatureName>>> {
+        let mut all = vec![BTreeSet::new()];
+        match self {
+            Features::Has(name) => all[0].extend([name]),
+            Features::Not(_) => return None,
+            Features::Any(parts) => {
+                all.clear();
+                for part in parts {
+                    all.extend(part.alternatives()?);
+                }
+            }
+            Features::All(parts) => {
+                for part in parts {
+                    let more = part.alternatives()?;
+                    let joined = |one: &BTreeSet<_>| {
+                        more.iter().map(|other| one | other).collect::<Vec<_>>()
+                    };
+                    all = all.iter().flat_map(joined).collect();
+                    if all.len() > ALTERNATIVES_MAX {
+                        return None;
+                    }
+                }
+            }
+        }
+        (all.len() <= ALTERNATIVES_MAX).then_some(all)
     }
 
     /// Reads `--constraint` of Slurm, in which `&` and `|` have the same precedence: `a|b&c` is `(a|b)&c`. A comma is an old sign
@@ -93,6 +125,23 @@ impl Features {
             None => self,
         }
     }
+}
+
+/// Names, and lists of names in parentheses, with a sign between; none if they hold anything else.
+fn in_list(parts: &[Features], sign: &str) -> Option<String> {
+    let name = |part: &Features| match part {
+        Features::Has(name) => Some(name.to_string()),
+        Features::Not(_) | Features::All(_) | Features::Any(_) => None,
+    };
+    let names = |parts: &[Features], sign: &str| {
+        Some(format!("({})", parts.iter().map(name).collect::<Option<Vec<_>>>()?.join(sign)))
+    };
+    let parts = parts.iter().map(|part| match part {
+        Features::Has(_) | Features::Not(_) => name(part),
+        Features::All(parts) => names(parts, "&"),
+        Features::Any(parts) => names(parts, "|"),
+    });
+    Some(parts.collect::<Option<Vec<_>>>()?.join(sign))
 }
 
 fn check_length(scanner: &Scanner<'_>, text: &str) -> Result<(), ParseError> {
@@ -238,6 +287,9 @@ mod tests {
             ("!(a&&b)", "!(a && b)", None),
             ("!!a", "a", Some("a")),
             ("((a))&&(b&&c)", "a && b && c", Some("a&b&c")),
+            ("a && (b || (c && d))", "a && (b || (c && d))", Some("(a&b)|(a&c&d)")),
+            ("a || (a && (b || a))", "a || (a && (b || a))", Some("a|(a&b)|a")),
+            ("a && (b || (c && !d))", "a && (b || (c && !d))", None),
         ] {
             let read: Features = text.parse().unwrap();
             assert_eq!(read.to_string(), written, "{text}");
@@ -247,6 +299,9 @@ mod tests {
         let needed: Features = "(a || b) && !c".parse().unwrap();
         assert!(needed.holds(&of(&["b"])) && needed.holds(&of(&["a", "d"])));
         assert!(!needed.holds(&of(&["a", "c"])) && !needed.holds(&of(&[])));
+        let pairs = |number: u32| format!("(a{number} || (b{number} && (c || d)))");
+        let many = (0..12).map(pairs).collect::<Vec<_>>().join(" && ");
+        assert_eq!(many.parse::<Features>().unwrap().in_slurm(), None, "too many to be listed");
         let deep = format!("{}a{}", "(".repeat(40), ")".repeat(40));
         for bad in ["", "a &&", "(a", "a b", "a*2", "&a", "!", &deep, &"a".repeat(2000)] {
             assert!(bad.parse::<Features>().is_err(), "{bad}");

@@ -1,11 +1,13 @@
 //! Features of hosts, by which jobs choose them.
 
 use crate::support::{Rig, refusal, spec};
-use forebay_grid::Event;
+use forebay_grid::event::Loss;
 use forebay_grid::grid::{Explanation, HostObstacle};
 use forebay_grid::modify::{Changes, Set};
-use forebay_grid::spec::JobSpec;
-use forebay_grid::vocabulary::TaskId;
+use forebay_grid::parse::period::Period;
+use forebay_grid::spec::{Checkpoint, JobSpec, Rerun};
+use forebay_grid::vocabulary::{Attempt, TaskId};
+use forebay_grid::{Effect, Event};
 
 const HOSTS: &str = "[[host]]\nname = \"a\"\nfeatures = [\"ssd\"]\n[[host]]\nname = \"b\"\n\
                      features = [\"ssd\", \"avx512\"]\n[[host]]\nname = \"c\"\n";
@@ -65,6 +67,35 @@ fn features_change_with_the_settings_and_with_the_job() {
     let by = "u".parse().unwrap();
     rig.send(Event::Modify { by, job: other, changes: Box::new(changes) });
     assert_eq!(rig.host_of(other).as_deref(), Some("c"));
+}
+
+#[test]
+fn a_job_that_starts_elsewhere_does_so_where_its_features_are_and_is_warned_there() {
+    let hosts = format!("[general]\nlease = \"10 d\"\nhost_timeout = \"20 d\"\n{HOSTS}");
+    let mut rig = Rig::new(&hosts, &[("a", 1), ("b", 1), ("c", 1)]);
+    let task = TaskId::only(rig.submit(JobSpec {
+        checkpoint: Checkpoint::Steps,
+        rerun: Rerun::Rerunnable,
+        time_limit: Some(Period::seconds(300)),
+        warning: Some("USR1@1 min".parse().unwrap()),
+        ..needs("ssd && !avx512 || avx512")
+    }));
+    let other = rig.submit(needs("avx512"));
+    assert_eq!(
+        (rig.host_of(task.job).as_deref(), rig.host_of(other).as_deref()),
+        (Some("a"), Some("b"))
+    );
+    let warned = |effects: &[Effect]| effects.iter().any(|of| matches!(of, Effect::Warn { .. }));
+    rig.start(task);
+    assert!(warned(&rig.pass(240_000)));
+    let (attempt, loss) = (Attempt(1), Loss::Unable("no disk".to_owned()));
+    rig.send(Event::Lost { host: "a".parse().unwrap(), task, attempt, loss });
+    assert_eq!(rig.host_of(task.job), None, "c has no such feature");
+    rig.exit(TaskId::only(other), 0);
+    assert_eq!(rig.host_of(task.job).as_deref(), Some("b"));
+    // Its time begins anew there.
+    rig.start(task);
+    assert!(!warned(&rig.pass(239_000)) && warned(&rig.pass(1_000)));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use forebay_grid::flow::{FlowId, FlowSpec};
 use forebay_grid::grid::StepState;
 use forebay_grid::journal::Record;
 use forebay_grid::spec::JobSpec;
+use forebay_grid::task::{Cause, Task};
 use forebay_grid::vocabulary::{Attempt, JobId, Moment, TaskId};
 use forebay_grid::{Effect, Event, Grid, Ledger};
 use proptest::collection::vec;
@@ -29,12 +30,32 @@ enum Ask {
     Exit,
 }
 
-/// A step: elements (0 for none), and what it asks of earlier steps, all of it or any.
+/// A step: elements (0 for none), and what it asks of earlier steps, all of it or any. What it asks of all may be asked by each element of
+/// that with its index, where there is one.
 #[derive(Clone, Debug)]
 struct Step {
     elements: u8,
-    asks: Vec<(Ask, u8)>,
+    asks: Vec<(Ask, u8, bool)>,
     any: bool,
+}
+
+/// What a step asks of an earlier one.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    ask: Ask,
+    of: usize,
+    by_each: bool,
+}
+
+/// What the step at a place asks.
+fn asked(steps: &[Step], place: usize) -> Vec<Asked> {
+    let step = &steps[place];
+    let read = |(ask, of, by_each): &(Ask, u8, bool)| {
+        let of = usize::from(*of) % place;
+        let has_partners = step.elements > 0 && steps[of].elements >= step.elements;
+        Asked { ask: *ask, of, by_each: *by_each && has_partners && !step.any }
+    };
+    if place == 0 { Vec::new() } else { step.asks.iter().map(read).collect() }
 }
 
 #[derive(Clone, Debug)]
@@ -46,7 +67,7 @@ enum Op {
     KillJob(u8),
     /// One job that has ended starts again, for its user's wish.
     Requeue(u8),
-    /// One of its elements does.
+    /// An element that has ended does.
     RequeueElement(u8, u8),
     Rerun,
     Restart,
@@ -55,11 +76,8 @@ enum Op {
 
 fn step() -> impl Strategy<Value = Step> {
     let ask = prop_oneof![4 => Just(Ask::Done), 2 => Just(Ask::Ended), 1 => Just(Ask::Exit)];
-    (0..4_u8, vec((ask, any::<u8>()), 0..3), any::<bool>()).prop_map(|(elements, asks, any)| Step {
-        elements,
-        asks,
-        any,
-    })
+    let asks = vec((ask, any::<u8>(), any::<bool>()), 0..3);
+    (0..4_u8, asks, any::<bool>()).prop_map(|(elements, asks, any)| Step { elements, asks, any })
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -78,16 +96,15 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn flow(steps: &[Step]) -> FlowSpec {
     let spec_of = |(place, step): (usize, &Step)| {
-        let ask = |(ask, of): &(Ask, u8)| {
-            let of = usize::from(*of) % place;
+        let ask = |Asked { ask, of, by_each }: Asked| {
+            let of = if by_each { format!("s{of}[*]") } else { format!("s{of}") };
             match ask {
-                Ask::Done => format!("done(s{of})"),
-                Ask::Ended => format!("ended(s{of})"),
-                Ask::Exit => format!("exit(s{of})"),
+                Ask::Done => format!("done({of})"),
+                Ask::Ended => format!("ended({of})"),
+                Ask::Exit => format!("exit({of})"),
             }
         };
-        let asks: Vec<String> =
-            if place == 0 { Vec::new() } else { step.asks.iter().map(ask).collect() };
+        let asks: Vec<String> = asked(steps, place).into_iter().map(ask).collect();
         let text = asks.join(if step.any { " || " } else { " && " });
         JobSpec {
             name: format!("s{place}"),
@@ -101,11 +118,18 @@ fn flow(steps: &[Step]) -> FlowSpec {
 }
 
 /// What a step came to, as the test sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Met {
-    Yes,
-    Not,
     Never,
+    Not,
+    Yes,
+}
+
+/// What of a step did not run although nothing failed.
+#[derive(Default)]
+struct Fine {
+    whole: bool,
+    elements: BTreeSet<TaskId>,
 }
 
 /// The run as the test follows it.
@@ -177,16 +201,46 @@ impl World {
         }
     }
 
-    fn asks(&self, place: usize) -> Vec<(Ask, usize)> {
-        if place == 0 {
-            return Vec::new();
+    /// Whether what one element asks of its partner holds, from exits alone.
+    fn met_by_partner(&self, ask: Ask, of: usize, index: u32) -> Met {
+        let task = TaskId { job: self.jobs[of], index };
+        let over = matches!(self.rig.grid.ledger().task(task), Some(Task::Finished(_)));
+        let good = self.ended.get(&task) == Some(&0);
+        match ask {
+            _ if !over => Met::Not,
+            Ask::Ended => Met::Yes,
+            Ask::Done => {
+                if good {
+                    Met::Yes
+                } else {
+                    Met::Never
+                }
+            }
+            Ask::Exit => {
+                if good {
+                    Met::Never
+                } else {
+                    Met::Yes
+                }
+            }
         }
-        self.steps[place].asks.iter().map(|(ask, of)| (*ask, usize::from(*of) % place)).collect()
     }
 
+    fn asks(&self, place: usize) -> Vec<Asked> {
+        asked(&self.steps, place)
+    }
+
+    /// Whether all that a task waits for holds.
+    fn holds_of(&self, place: usize, index: u32) -> Met {
+        let asks = self.asks(place).into_iter().filter(|asked| asked.by_each);
+        let mets = asks.map(|asked| self.met_by_partner(asked.ask, asked.of, index));
+        mets.chain([self.holds(place)]).min().unwrap()
+    }
+
+    /// Whether what a whole step waits for holds.
     fn holds(&self, place: usize) -> Met {
-        let mets: Vec<Met> =
-            self.asks(place).into_iter().map(|(ask, of)| self.met(ask, of)).collect();
+        let asks = self.asks(place).into_iter().filter(|asked| !asked.by_each);
+        let mets: Vec<Met> = asks.map(|asked| self.met(asked.ask, asked.of)).collect();
         let all = |met| mets.iter().all(|one| *one == met);
         let some = |met| mets.contains(&met);
         match self.steps[place].any {
@@ -202,7 +256,7 @@ impl World {
     fn follow(&mut self, effects: &[Effect]) {
         for (task, attempt, _) in launched(effects) {
             let place = self.jobs.iter().position(|job| *job == task.job).expect("a step");
-            assert_eq!(self.holds(place), Met::Yes, "step {place} starts too early");
+            assert_eq!(self.holds_of(place, task.index), Met::Yes, "{task} starts too early");
             assert!(self.started.insert(task), "{task} starts twice");
             if let Some(allowed) = &self.allowed {
                 assert!(allowed.contains(&task.job), "{task} runs again and need not");
@@ -218,48 +272,111 @@ impl World {
         self.check_states();
     }
 
-    /// No step waits in vain, and the run has ended exactly if its steps have.
+    /// Nothing waits in vain, and the run has ended exactly if its steps have.
     fn check_states(&self) {
         let states = self.states();
-        let waits = |state| matches!(state, StepState::Pending | StepState::Held);
         for (place, state) in states.iter().enumerate() {
-            assert!(
-                !waits(*state) || self.holds(place) != Met::Never,
-                "step {place} waits for what cannot come"
-            );
-            assert!(
-                *state != StepState::Skipped || self.killed || self.holds(place) == Met::Never,
-                "step {place} could start, and is skipped"
-            );
+            for (index, task) in self.rig.grid.ledger().job(self.jobs[place]).unwrap().tasks() {
+                let never = self.holds_of(place, index) == Met::Never;
+                let name = TaskId { job: self.jobs[place], index };
+                let waits = matches!(task, Task::Pending(_) | Task::Held(_));
+                assert!(!waits || !never, "{name} waits for what cannot come");
+                let is_skipped = *state == StepState::Skipped && self.ended.get(&name) != Some(&0);
+                assert!(!is_skipped || self.killed || never, "{name} could start, and is skipped");
+            }
         }
+        let waits = |state| matches!(state, StepState::Pending | StepState::Held);
         let over = states.iter().all(|state| !waits(*state) && *state != StepState::Running);
         assert_eq!(self.state() != FlowState::Running, over, "{states:?}");
         if over {
-            assert_eq!(self.state(), self.expected(&states), "{states:?}");
+            assert_eq!(self.state(), self.expected(), "{states:?}");
         }
     }
 
-    fn blameless(&self, states: &[StepState]) -> Vec<bool> {
-        let mut fine: Vec<bool> = Vec::new();
-        for (place, state) in states.iter().enumerate() {
-            let excused = |(ask, of): (Ask, usize)| {
-                self.met(ask, of) != Met::Never || ask == Ask::Exit || fine[of]
+    /// Names of the tasks of a step that have not succeeded, and whether each was skipped for its partner.
+    fn failed(&self, place: usize) -> Vec<(TaskId, bool)> {
+        let job = self.jobs[place];
+        let tasks = self.rig.grid.ledger().job(job).unwrap().tasks();
+        let tasks = tasks.map(|(index, task)| {
+            let is_skipped =
+                matches!(task, Task::Finished(finish) if finish.cause == Cause::DependencyNever);
+            (TaskId { job, index }, is_skipped)
+        });
+        tasks.filter(|(task, _)| self.ended.get(task) != Some(&0)).collect()
+    }
+
+    fn is_skipped(&self, place: usize) -> bool {
+        self.rig.grid.ledger().flow(FLOW).unwrap().steps()[place].skipped
+    }
+
+    fn blameless(&self) -> Vec<Fine> {
+        let mut fine: Vec<Fine> = Vec::new();
+        for place in 0..self.jobs.len() {
+            let failed = self.failed(place);
+            let is_excused = |(task, is_skipped): &&(TaskId, bool)| {
+                let vain = |asked: &Asked| {
+                    asked.by_each
+                        && self.met_by_partner(asked.ask, asked.of, task.index) == Met::Never
+                };
+                let excused = |asked: Asked| {
+                    let partner = TaskId { job: self.jobs[asked.of], index: task.index };
+                    let before = &fine[asked.of];
+                    asked.ask == Ask::Exit || before.whole || before.elements.contains(&partner)
+                };
+                let vain: Vec<Asked> = self.asks(place).into_iter().filter(vain).collect();
+                *is_skipped && !vain.is_empty() && vain.into_iter().all(excused)
             };
-            let all = self.asks(place).into_iter().all(excused);
-            let vain = self.holds(place) == Met::Never;
-            fine.push(*state == StepState::Skipped && vain && all);
+            let elements: BTreeSet<TaskId> =
+                failed.iter().filter(is_excused).map(|(task, _)| *task).collect();
+            let excused = |Asked { ask, of, by_each }: Asked| {
+                by_each || self.met(ask, of) != Met::Never || ask == Ask::Exit || fine[of].whole
+            };
+            let whole = self.is_skipped(place)
+                && self.holds(place) == Met::Never
+                && self.asks(place).into_iter().all(excused)
+                && failed.iter().all(|(task, is_skipped)| !is_skipped || elements.contains(task));
+            let all = !failed.is_empty() && elements.len() == failed.len();
+            fine.push(Fine { whole: whole || all, elements });
         }
         fine
     }
 
-    fn expected(&self, states: &[StepState]) -> FlowState {
-        let fine = self.blameless(states);
-        let bad = |place: usize| states[place] != StepState::Done && !fine[place];
-        match (0..states.len()).any(bad) {
+    fn expected(&self) -> FlowState {
+        let fine = self.blameless();
+        let bad = |place: usize| !self.failed(place).is_empty() && !fine[place].whole;
+        match (0..self.jobs.len()).any(bad) {
             _ if self.killed => FlowState::Killed,
             true => FlowState::Failed,
             false => FlowState::Done,
         }
+    }
+
+    /// What a rerun concerns.
+    fn again(&self) -> BTreeMap<JobId, BTreeSet<TaskId>> {
+        let fine = self.blameless();
+        let mut again: BTreeMap<JobId, BTreeSet<TaskId>> = BTreeMap::new();
+        for (place, job) in self.jobs.iter().enumerate() {
+            let follows = |asked: &Asked| again.contains_key(&self.jobs[asked.of]);
+            let after: Vec<Asked> = self.asks(place).into_iter().filter(follows).collect();
+            let whole = after.iter().any(|asked| !asked.by_each || self.is_skipped(place));
+            let wanted = |task: &TaskId| {
+                let partner = |asked: &Asked| TaskId { job: self.jobs[asked.of], ..*task };
+                let fine = &fine[place];
+                let failed = self.ended.get(task) != Some(&0);
+                whole
+                    || failed && !fine.whole && !fine.elements.contains(task)
+                    || after
+                        .iter()
+                        .any(|asked| again[&self.jobs[asked.of]].contains(&partner(asked)))
+            };
+            let tasks = self.rig.grid.ledger().job(*job).unwrap().tasks();
+            let tasks = tasks.map(|(index, _)| TaskId { job: *job, index });
+            let tasks: BTreeSet<TaskId> = tasks.filter(wanted).collect();
+            if !tasks.is_empty() {
+                again.insert(*job, tasks);
+            }
+        }
+        again
     }
 
     fn apply(&mut self, op: &Op) {
@@ -305,13 +422,15 @@ impl World {
     fn requeue(&mut self, place: usize, element: Option<usize>) {
         let job = self.jobs[place];
         let known = self.rig.grid.ledger().job(job).unwrap();
-        if !known.tally().is_finished() {
-            return;
-        }
         let mut tasks: Vec<TaskId> =
             known.tasks().map(|(index, _)| TaskId { job, index }).collect();
         if let Some(element) = element {
             tasks = vec![tasks[element % tasks.len()]];
+        }
+        let has_ended =
+            |task: &TaskId| matches!(self.rig.grid.ledger().task(*task), Some(Task::Finished(_)));
+        if !tasks.iter().all(has_ended) {
+            return;
         }
         for task in &tasks {
             self.started.remove(task);
@@ -322,8 +441,8 @@ impl World {
         }
         // What was skipped because of it may start after all.
         for later in place + 1..self.jobs.len() {
-            let before = |(_, of): &(Ask, usize)| {
-                self.allowed.as_ref().is_none_or(|allowed| allowed.contains(&self.jobs[*of]))
+            let before = |asked: &Asked| {
+                self.allowed.as_ref().is_none_or(|allowed| allowed.contains(&self.jobs[asked.of]))
             };
             let follows = self.asks(later).iter().any(before);
             if let Some(allowed) = self.allowed.as_mut().filter(|_| follows) {
@@ -339,22 +458,8 @@ impl World {
     }
 
     fn rerun(&mut self) {
-        let (states, state) = (self.states(), self.state());
-        let fine = self.blameless(&states);
-        let mut again = BTreeSet::new();
-        for (place, state) in states.iter().enumerate() {
-            let follows = self.asks(place).iter().any(|(_, of)| again.contains(&self.jobs[*of]));
-            if follows || (*state != StepState::Done && !fine[place]) {
-                again.insert(self.jobs[place]);
-            }
-        }
-        let mut expected = BTreeSet::new();
-        for (place, job) in self.jobs.iter().enumerate().filter(|(_, job)| again.contains(job)) {
-            let follows = self.asks(place).iter().any(|(_, of)| again.contains(&self.jobs[*of]));
-            let tasks = self.rig.grid.ledger().job(*job).unwrap().tasks();
-            let tasks = tasks.map(|(index, _)| TaskId { job: *job, index });
-            expected.extend(tasks.filter(|task| follows || self.ended.get(task) != Some(&0)));
-        }
+        let (state, again) = (self.state(), self.again());
+        let expected: BTreeSet<TaskId> = again.values().flatten().copied().collect();
         let by = "u".parse().unwrap();
         // What is to be run again has not ended from the first effect on.
         let (ended, started) = (self.ended.clone(), self.started.clone());
@@ -362,7 +467,7 @@ impl World {
         if could {
             self.ended.retain(|task, _| !expected.contains(task));
             self.started.clear();
-            self.allowed = Some(again);
+            self.allowed = Some(again.into_keys().collect());
             self.killed = false;
         }
         let effects = self.rig.send(Event::Flow(FlowEvent::Rerun { by, flow: FLOW }));

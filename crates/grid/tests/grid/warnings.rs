@@ -194,6 +194,42 @@ fn a_warning_on_a_connection_that_is_broken_is_sent_again_over_the_next_one_whil
     assert!(again(&mut rig).is_empty());
 }
 
+/// Of which end a warning is.
+fn ends(effects: &[Effect]) -> Vec<Moment> {
+    let of = |effect: &Effect| match effect {
+        Effect::Warn { end, .. } => Some(end.unwrap()),
+        _ => None,
+    };
+    effects.iter().filter_map(of).collect()
+}
+
+#[test]
+fn a_second_warning_says_that_it_is_of_another_end_and_one_that_is_sent_again_that_it_is_not() {
+    let mut rig = Rig::new(PATIENT, &[("a", 4)]);
+    let task = rig.running(warned_at(300, "USR1@1 min"));
+    rig.pass(100_000);
+    rig.command("u", task.job, Verb::Hold);
+    rig.pass(50_000);
+    rig.command("u", task.job, Verb::Release);
+    let first = ends(&rig.pass(140_000));
+    // Suspension moves the end and makes no other one of it, nor does another controller.
+    rig.command("u", task.job, Verb::Hold);
+    rig.pass(5_000);
+    rig.command("u", task.job, Verb::Release);
+    rig.restart();
+    let back = |rig: &mut Rig| {
+        let report = RunReport { task, attempt: Attempt(1), status: RunStatus::Running };
+        ends(&rig.join("a", 4, Memory::Kept, vec![report]))
+    };
+    assert_eq!((back(&mut rig), first.len()), (first.clone(), 1));
+    let longer = Some(Set::To(Period::seconds(600)));
+    rig.changed(task.job, Changes { time_limit: longer, ..Changes::default() });
+    let second = ends(&rig.pass(300_000));
+    assert_eq!(second.len(), 1);
+    assert_ne!(second, first);
+    assert_eq!(back(&mut rig), second);
+}
+
 #[test]
 fn a_warning_of_which_the_host_was_heard_later_is_not_sent_again() {
     let mut rig = Rig::new("[general]\nlease = \"10 min\"\nhost_timeout = \"20 min\"", &[("a", 4)]);

@@ -22,6 +22,7 @@ mod supervise;
 pub mod switch;
 pub mod updown;
 pub mod usage;
+pub mod wait;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

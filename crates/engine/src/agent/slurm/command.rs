@@ -5,6 +5,7 @@ use std::path::Path;
 use forebay_base::ByteSize;
 use forebay_grid::event::Loss;
 use forebay_grid::parse::resources::GPU;
+use forebay_grid::slurm::with_features;
 use forebay_grid::spec::{Exit, Sharing, short_reason};
 
 use super::super::End;
@@ -19,7 +20,10 @@ pub fn mark(grid: &str, name: &str) -> String {
 }
 
 /// The arguments of `sbatch` for a task, whose folder all nodes reach.
-pub fn submission(task: &Task, mark: &str, folder: &Path) -> Vec<String> {
+///
+/// # Errors
+/// If Slurm cannot be told what it needs.
+pub fn submission(task: &Task, mark: &str, folder: &Path) -> Result<Vec<String>, Refused> {
     let (launch, spec) = (&task.launch, &task.launch.spec);
     let name = if spec.name.is_empty() { "forebay" } else { &spec.name };
     let mut arguments = vec![
@@ -46,14 +50,13 @@ pub fn submission(task: &Task, mark: &str, folder: &Path) -> Vec<String> {
     if gpus > 0 {
         arguments.push(format!("--gres=gpu:{gpus}"));
     }
-    if let Some(features) = spec.features.as_ref().and_then(|features| features.in_slurm()) {
-        arguments.push(format!("--constraint={features}"));
-    }
     if spec.sharing == Sharing::Exclusive {
         arguments.push("--exclusive".to_owned());
     }
-    arguments.extend(launch.wrap.iter().flat_map(|wrap| &wrap.slurm).cloned());
-    arguments
+    let of_queue = launch.wrap.as_ref().map_or(&[][..], |wrap| &wrap.slurm);
+    let of_queue = with_features(of_queue, spec.features.as_ref()).map_err(Refused::Never)?;
+    arguments.extend(of_queue);
+    Ok(arguments)
 }
 
 /// A path in which Slurm replaces nothing.

@@ -24,7 +24,7 @@ fn what_a_job_asks_for_becomes_options_of_sbatch() {
         sharing: Sharing::Exclusive,
         ..JobSpec::default()
     };
-    let arguments = submission(&task(spec), "forebay:id:7.0.1", Path::new("/g/10%/7.0.1"));
+    let arguments = submission(&task(spec), "forebay:id:7.0.1", Path::new("/g/10%/7.0.1")).unwrap();
     for wanted in [
         "--no-requeue",
         "--cpus-per-task=4",
@@ -39,13 +39,23 @@ fn what_a_job_asks_for_becomes_options_of_sbatch() {
         assert!(arguments.iter().any(|argument| argument == wanted), "{wanted}: {arguments:?}");
     }
     assert_eq!(arguments.last().unwrap(), "--partition=long");
-    let plain = submission(&task(JobSpec::default()), "m", Path::new("/g"));
+    let plain = submission(&task(JobSpec::default()), "m", Path::new("/g")).unwrap();
     assert!(plain.contains(&"--job-name=forebay".to_owned()));
     assert!(
         !plain
             .iter()
             .any(|argument| argument.starts_with("--mem") || argument.starts_with("--gres"))
     );
+}
+
+#[test]
+fn what_cannot_be_said_to_slurm_is_refused_and_not_left_out() {
+    let of = |features: &str| {
+        let features = Some(features.parse().unwrap());
+        submission(&task(JobSpec { features, ..JobSpec::default() }), "m", Path::new("/g"))
+    };
+    assert!(of("ssd").unwrap().contains(&"--constraint=ssd".to_owned()));
+    assert!(matches!(of("!ssd"), Err(Refused::Never(why)) if why.contains("!ssd")));
 }
 
 #[test]

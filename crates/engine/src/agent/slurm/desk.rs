@@ -18,7 +18,7 @@ use super::command::{
     FORMAT, Reached, Refused, Row, mark, number, refused, rows, script, submission,
 };
 use super::exchange::Place;
-use super::held::{Do, Held, Stage};
+use super::held::{Do, Held, Stage, StepSignal};
 use super::record::{Known, Record};
 use super::{Start, name_of};
 use crate::agent::crew::Crew;
@@ -50,6 +50,10 @@ pub enum Note {
     Stop(Start),
     Resume(Start),
     Order(Start, String),
+    /// Has Slurm warn the steps of a start, if these are to be warned.
+    WarnSteps(Start),
+    /// Slurm did not pass a signal on to the steps of a start.
+    Unsignalled(Start, StepSignal),
     Forget(Start),
     /// What became of a submission.
     Submitted(Start, Result<u64, Refused>),
@@ -165,6 +169,16 @@ impl Desk {
             Note::Stop(start) => self.set_stop(start, true),
             Note::Resume(start) => self.set_stop(start, false),
             Note::Order(start, order) => self.order(start, &order),
+            Note::WarnSteps(start) => {
+                if let Some(kept) = self.kept.get_mut(&start) {
+                    kept.held.warn_steps();
+                }
+            }
+            Note::Unsignalled(start, signal) => {
+                if let Some(kept) = self.kept.get_mut(&start) {
+                    kept.held.note_unsignalled(signal);
+                }
+            }
             Note::Forget(start) => {
                 if let Some(kept) = self.kept.remove(&start) {
                     kept.record.remove();
@@ -323,6 +337,7 @@ impl Desk {
                     self.say(start, "free");
                     self.control("scontrol", vec!["release".to_owned(), id.to_string()]);
                 }
+                Some(Do::SignalSteps(id, signal)) => self.signal_steps(start, id, signal),
                 Some(Do::Order(order)) => self.order(start, order),
                 Some(Do::End(end)) => self.end(start, end),
             }
@@ -360,6 +375,24 @@ impl Desk {
                 tracing::warn!("{program} {}: {}", arguments.join(" "), answer.errors.trim());
             }
             Err(error) => tracing::warn!("{error}"),
+        });
+    }
+
+    fn signal_steps(&self, start: Start, id: u64, signal: StepSignal) {
+        let notes = self.notes.clone();
+        self.controls.give(move || {
+            let arguments = [format!("--signal={}", signal.name()), id.to_string()];
+            let why = match call("scancel", &arguments, "", None) {
+                Ok(answer) if answer.is_success => return,
+                Ok(answer) => answer.errors.trim().to_owned(),
+                Err(error) => error,
+            };
+            tracing::warn!(
+                job = id,
+                ?signal,
+                "Slurm does not signal the steps of a job now: {why}"
+            );
+            let _ = notes.send(Note::Unsignalled(start, signal));
         });
     }
 
@@ -462,7 +495,7 @@ fn hand_over(
     made.context("its files cannot be made").map_err(later)?;
     let folder = place.folder(name);
     let text = script(&program.0, &program.1, &folder);
-    let answer = call("sbatch", &submission(task, mark, &folder), &text, Some(&account));
+    let answer = call("sbatch", &submission(task, mark, &folder)?, &text, Some(&account));
     match answer.map_err(Refused::Later)? {
         Answer { is_success: true, output, .. } => number(&output)
             .ok_or_else(|| Refused::Later(format!("sbatch answers {:?}", output.trim()))),

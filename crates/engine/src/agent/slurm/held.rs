@@ -2,6 +2,7 @@
 
 use forebay_grid::spec::Exit;
 use forebay_grid::vocabulary::UserName;
+use forebay_grid::warning::{Warned, WarningSignal};
 
 use super::command::{Reached, Row, UNKNOWN, Unsaid};
 use crate::agent::End;
@@ -53,6 +54,12 @@ pub struct Held {
     pub wants_stop: bool,
     /// Whether the agent holds it in Slurm's queue.
     pub is_held: bool,
+    /// The signal that warns the steps which Slurm's own srun starts, if the job wants these to be warned.
+    steps_signal: Option<WarningSignal>,
+    /// Whether they are to be warned now.
+    warns_steps: bool,
+    /// Whether they were suspended.
+    are_steps_stopped: bool,
     retry_ms: u64,
     pause_ms: u64,
     pub has_ended: bool,
@@ -60,6 +67,25 @@ pub struct Held {
     told: String,
     /// When Slurm took it.
     sent_ms: u64,
+}
+
+/// A signal for the steps that Slurm's own srun has started. They are not below the holder, so only Slurm reaches them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepSignal {
+    Warn(WarningSignal),
+    Stop,
+    Continue,
+}
+
+impl StepSignal {
+    /// As `scancel` names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            StepSignal::Warn(signal) => signal.name(),
+            StepSignal::Stop => "STOP",
+            StepSignal::Continue => "CONT",
+        }
+    }
 }
 
 /// What is to be done for a start.
@@ -73,6 +99,8 @@ pub enum Do {
     Hold(u64),
     /// `scontrol release`.
     Release(u64),
+    /// `scancel --signal`, which reaches its steps only.
+    SignalSteps(u64, StepSignal),
     /// Tell its holder.
     Order(&'static str),
     /// It is over.
@@ -81,6 +109,8 @@ pub enum Do {
 
 impl Held {
     pub fn new(task: &Task, stage: Stage) -> Held {
+        let warning = task.launch.spec.warning;
+        let of_steps = warning.filter(|warning| warning.to == Warned::Steps);
         Held {
             user: task.launch.user.clone(),
             stage,
@@ -95,6 +125,9 @@ impl Held {
             asked_ms: 0,
             wants_stop: false,
             is_held: false,
+            steps_signal: of_steps.map(|warning| warning.signal),
+            warns_steps: false,
+            are_steps_stopped: false,
             retry_ms: 0,
             pause_ms: RETRY_MS,
             has_ended: false,
@@ -122,6 +155,33 @@ impl Held {
     /// It is to end.
     pub fn kill(&mut self, now_ms: u64) {
         self.killed_ms.get_or_insert(now_ms);
+    }
+
+    /// Its end is near.
+    pub fn warn_steps(&mut self) {
+        self.warns_steps = true;
+    }
+
+    /// Slurm did not pass a signal on to its steps.
+    pub fn note_unsignalled(&mut self, signal: StepSignal) {
+        match signal {
+            StepSignal::Warn(_) => self.warns_steps = true,
+            StepSignal::Stop => self.are_steps_stopped = false,
+            StepSignal::Continue => self.are_steps_stopped = true,
+        }
+    }
+
+    /// The signal that its steps are to get now.
+    fn take_step_signal(&mut self) -> Option<StepSignal> {
+        let warns = self.started && std::mem::take(&mut self.warns_steps);
+        if let Some(signal) = self.steps_signal.filter(|_| warns) {
+            return Some(StepSignal::Warn(signal));
+        }
+        if !self.started || self.wants_stop == self.are_steps_stopped {
+            return None;
+        }
+        self.are_steps_stopped = self.wants_stop;
+        Some(if self.wants_stop { StepSignal::Stop } else { StepSignal::Continue })
     }
 
     /// What its holder said.
@@ -226,6 +286,10 @@ impl Held {
         }
         if now_ms < self.asked_ms + AGAIN_MS {
             return None;
+        }
+        if let Some(signal) = self.take_step_signal() {
+            self.asked_ms = now_ms;
+            return Some(Do::SignalSteps(id, signal));
         }
         let waits = self.row.as_ref().is_some_and(|row| row.reached() == Reached::Waits);
         let is_held = self.row.as_ref().is_some_and(Row::is_held);

@@ -1,5 +1,7 @@
 use forebay_grid::event::Loss;
 
+use forebay_grid::spec::JobSpec;
+
 use super::*;
 use crate::agent::slurm::start_of_job_7;
 use crate::run::Allocation;
@@ -7,7 +9,7 @@ use crate::run::Allocation;
 const LEASE_MS: u64 = 60_000;
 
 fn held(stage: Stage) -> Held {
-    let mut task = start_of_job_7(forebay_grid::spec::JobSpec::default());
+    let mut task = start_of_job_7(JobSpec::default());
     task.allocation = Some(Allocation { orders: "/g".into(), lease_ms: LEASE_MS });
     Held::new(&task, stage)
 }
@@ -142,4 +144,37 @@ fn a_node_that_is_back_before_the_end_is_concluded_keeps_its_job() {
     held.see(row("COMPLETED", "None"), 1, 1_000);
     held.see(row("RUNNING", "None"), 1_100, 1_200);
     assert!(due(&mut held, 50_000).is_none());
+}
+
+#[test]
+fn steps_are_signalled_by_slurm_again_as_long_as_it_does_not_answer() {
+    let signal = |due| match due {
+        Some(Do::SignalSteps(17, signal)) => signal,
+        other => panic!("{other:?}"),
+    };
+    let warned_as = |warning: &str| {
+        let warning = Some(warning.parse().unwrap());
+        let task = start_of_job_7(JobSpec { warning, ..JobSpec::default() });
+        let mut held = Held::new(&task, Stage::Sent { id: 17 });
+        held.hear(started());
+        held.warn_steps();
+        held
+    };
+    let mut held = warned_as("steps:USR1@5min");
+    let warn = StepSignal::Warn(WarningSignal::Usr1);
+    assert_eq!(signal(due(&mut held, 50_000)), warn);
+    assert!(due(&mut held, 60_000).is_none());
+    // Slurm did not answer.
+    held.note_unsignalled(warn);
+    assert_eq!(signal(due(&mut held, 60_000)), warn);
+    held.wants_stop = true;
+    assert!(due(&mut held, 61_000).is_none(), "Slurm is left alone for a moment");
+    assert_eq!(signal(due(&mut held, 63_000)), StepSignal::Stop);
+    held.note_unsignalled(StepSignal::Stop);
+    assert_eq!(signal(due(&mut held, 66_000)), StepSignal::Stop);
+    assert!(due(&mut held, 70_000).is_none());
+    held.wants_stop = false;
+    assert_eq!(signal(due(&mut held, 70_000)), StepSignal::Continue);
+    // The holder reaches all others.
+    assert!(due(&mut warned_as("program:USR1@5min"), 50_000).is_none());
 }

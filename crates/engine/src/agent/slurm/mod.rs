@@ -33,6 +33,9 @@ use exchange::Place;
 pub use record::FOLDER;
 use record::Record;
 
+/// The order to warn a job.
+const WARN: &str = "warn";
+
 /// A start of a task.
 type Start = (TaskId, Attempt);
 
@@ -102,9 +105,9 @@ impl Slurm {
         self.place.orders(&name_of(start))
     }
 
-    /// Whether a start was given an order.
-    pub fn was_ordered(&self, start: Start, order: &str) -> bool {
-        self.place.was_ordered(&name_of(start), order)
+    /// Whether a start was given the order to warn its job.
+    pub fn was_warned(&self, start: Start) -> bool {
+        self.place.was_ordered(&name_of(start), WARN)
     }
 
     /// Hands a start to Slurm.
@@ -136,6 +139,12 @@ impl Slurm {
     /// Gives the holder of a start this order.
     pub fn order(&self, start: Start, order: String) {
         self.note(Note::Order(start, order));
+    }
+
+    /// Warns a start: its holder, and Slurm if steps of Slurm's own srun are to be warned.
+    pub fn warn(&self, start: Start) {
+        self.order(start, WARN.to_owned());
+        self.note(Note::WarnSteps(start));
     }
 
     /// The end of a start was taken note of.
