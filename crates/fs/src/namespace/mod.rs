@@ -38,6 +38,7 @@ pub(crate) mod quota;
 mod recalls;
 mod report;
 mod rest;
+mod scrub_archives;
 pub(crate) mod shared_disks;
 mod snapshots;
 mod striped_disks;
@@ -612,6 +613,7 @@ impl Namespace {
             let at_rest = filesets.iter().map(|fileset| fileset.usage_at_rest(disk.id));
             let mut found = DiskStatus::of(&disk.uuid, &*disk.disk, open.chain(at_rest).sum());
             found.archive = disk.archive_status();
+            found.premigrated = found.archive.map(|_| self.premigrated_to(disk.id));
             found.spare_objects = self.shared.objects.spares_on(disk.id) as u64;
             self.describe_use(disk, &mut found);
             let (reserve, held, refusal) = disk.space.reserve_state();
