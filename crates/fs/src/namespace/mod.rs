@@ -654,6 +654,12 @@ impl Namespace {
         self.shared.stale.take_listings()
     }
 
+    /// As [`Namespace::take_stale`], but only pages that nobody will need soon.
+    #[must_use]
+    pub fn take_stale_pages(&self) -> Vec<(Ino, u64, u64)> {
+        self.shared.stale.take_pages()
+    }
+
     /// Whether the kernel may hold something that changed.
     #[must_use]
     pub fn has_stale(&self) -> bool {
