@@ -24,7 +24,7 @@ dist: ## Make a tarball, a deb, an rpm and a Python wheel in target/dist (severa
 	scripts/setup dist
 	scripts/dist
 
-test-dist: dist ## Install them in a fresh Debian and a fresh Python environment, and run the demonstration (as root)
+test-dist: dist ## Install them in a fresh Debian, a container image and a Python environment, and run the demonstration (as root)
 	scripts/setup demo
 	scripts/test-dist
 

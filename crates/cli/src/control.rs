@@ -626,7 +626,9 @@ pub fn ask_with_progress(
         )
     })?;
     stream.set_read_timeout(Some(limit.max(Duration::from_millis(1))))?;
-    stream.write_all(format!("{}\n", serde_json::to_string(ask)?).as_bytes())?;
+    stream
+        .write_all(format!("{}\n", serde_json::to_string(ask)?).as_bytes())
+        .with_context(|| format!("the daemon of {} has just ended", root.display()))?;
     let mut lines = BufReader::new(stream);
     loop {
         let mut line = String::new();

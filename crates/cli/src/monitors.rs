@@ -59,8 +59,7 @@ impl Monitors {
                     cluster.display()
                 )
             }),
-            None => only_cluster(&base())
-                .context("this machine must have one cluster; otherwise write --metrics-tls=CLUSTER")
+            None => only_cluster(&base(), "--metrics-tls=CLUSTER")
                 .and_then(|name| Ok(NodeHome::of(&base(), &name)?)),
         };
         found.map(Some).context("--metrics-tls")

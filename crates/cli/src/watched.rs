@@ -194,6 +194,7 @@ fn ask_cluster(home: &NodeHome) -> Result<ClusterHealth> {
         fault: None,
         nodes: nodes.collect(),
         authority_expires: authority.ok().map(moment),
+        monitors: sight.monitor_ends().into_iter().map(|(name, end)| (name, moment(end))).collect(),
     })
 }
 

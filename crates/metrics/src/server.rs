@@ -57,6 +57,8 @@ struct Timed {
 struct Reply {
     status: &'static str,
     kind: &'static str,
+    /// A header line that says how to ask with success.
+    challenge: &'static str,
     body: String,
 }
 
@@ -251,7 +253,9 @@ impl Served {
 
     fn answer(&self, request: &Request, has_certificate: bool) -> Reply {
         if let Some(reason) = self.refusal(request, has_certificate) {
-            return Reply::text("401 Unauthorized", reason);
+            // Without a token, none would help.
+            let challenge = self.token.as_ref().map_or("", |_| "WWW-Authenticate: Bearer\r\n");
+            return Reply { challenge, ..Reply::text("401 Unauthorized", reason) };
         }
         if request.method != "GET" {
             return Reply::text("405 Method Not Allowed", "only GET is served\n");
@@ -265,11 +269,13 @@ impl Served {
             (Some(page), Format::OpenMetrics) => Reply {
                 status: "200 OK",
                 kind: "application/openmetrics-text; version=1.0.0; charset=utf-8",
+                challenge: "",
                 body: page.open_metrics(),
             },
             (Some(page), Format::Plain) => Reply {
                 status: "200 OK",
                 kind: "text/plain; version=0.0.4; charset=utf-8",
+                challenge: "",
                 body: page.plain_text(),
             },
         }
@@ -278,20 +284,19 @@ impl Served {
 
 impl Reply {
     fn bytes(&self) -> Vec<u8> {
-        let known =
-            if self.status.starts_with("401") { "WWW-Authenticate: Bearer\r\n" } else { "" };
         let head = format!(
-            "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\n{known}\
+            "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\n{}\
              Connection: close\r\n\r\n",
             self.status,
             self.kind,
-            self.body.len()
+            self.body.len(),
+            self.challenge,
         );
         [head.as_bytes(), self.body.as_bytes()].concat()
     }
 
     fn text(status: &'static str, body: &str) -> Reply {
-        Reply { status, kind: "text/plain; charset=utf-8", body: body.to_owned() }
+        Reply { status, kind: "text/plain; charset=utf-8", challenge: "", body: body.to_owned() }
     }
 }
 

@@ -290,7 +290,15 @@ impl NodeHome {
     /// If a file cannot be removed.
     pub fn forget(&self) -> Result<()> {
         // First what makes it one.
-        for name in [NODE, KEY, CERTIFICATE, AUTHORITY_KEY, AUTHORITY, "cluster-id"] {
+        for name in [
+            NODE,
+            KEY,
+            CERTIFICATE,
+            AUTHORITY_KEY,
+            AUTHORITY,
+            "cluster-id",
+            "removed-monitors.json",
+        ] {
             let path = self.folder.join(name);
             match std::fs::remove_file(&path) {
                 Ok(()) => {}

@@ -7,6 +7,7 @@ use forebay_base::{ClientId, NodeId};
 use forebay_metrics::{Metric, Page, Table};
 
 use crate::Member;
+use crate::members::roster::Sight;
 
 static NODES: Metric = Metric::gauge(
     "forebay_cluster_nodes",
@@ -17,6 +18,12 @@ static LEASE: Metric = Metric::gauge(
     "forebay_lease_left",
     &[],
     "How long the node may answer without renewing its lease with etcd; 0 while it waits",
+)
+.seconds();
+static CERTIFICATES: Metric = Metric::gauge(
+    "forebay_certificate_expires",
+    &["kind", "name"],
+    "When the certificate of this node, of a monitor, or of the authority (without a name) expires, since 1970",
 )
 .seconds();
 static OWNED: Metric = Metric::gauge("forebay_filesets_owned", &[], "Filesets that this node owns");
@@ -109,6 +116,7 @@ pub static TABLE: Table = Table {
     metrics: &[
         &NODES,
         &LEASE,
+        &CERTIFICATES,
         &OWNED,
         &CALLS,
         &SERVED,
@@ -126,6 +134,19 @@ pub static TABLE: Table = Table {
     ],
 };
 
+/// The ends of the certificates that a node reports: its own, which the others do not, that of the authority, and those of all monitors.
+fn certificates(sight: &Sight, own: NodeId, mut end: impl FnMut(&'static str, &str, i64)) {
+    if let Some(record) = sight.nodes.get(&own) {
+        end("node", &record.name, record.expires);
+    }
+    if let Some(expires) = sight.authority_expires {
+        end("authority", "", expires);
+    }
+    for (name, expires) in sight.monitor_ends() {
+        end("monitor", &name, expires);
+    }
+}
+
 /// Adds what a node reports: `owned` filesets are its own, and `held` is what others hold of them (inodes, open files).
 pub fn report(
     page: &mut Page,
@@ -138,6 +159,10 @@ pub fn report(
     page.set_whole(&NODES, &["all"], sight.nodes.len() as u64);
     page.set_whole(&NODES, &["running"], sight.alive.len() as u64);
     page.set(&LEASE, &[], member.answers_for().as_secs_f64());
+    let end = |kind, name: &str, expires: i64| {
+        page.set_whole(&CERTIFICATES, &[kind, name], u64::try_from(expires).unwrap_or(0));
+    };
+    certificates(&sight, member.me().node, end);
     page.set_whole(&OWNED, &[], owned as u64);
     let name = |node: NodeId| {
         sight.nodes.get(&node).map_or_else(|| node.to_string(), |record| record.name.clone())

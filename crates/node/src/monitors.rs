@@ -1,6 +1,7 @@
 //! TLS with which the daemons of a node serve metrics: the certificate is the node's, and monitors that show one of the cluster's
 //! authority, made for monitors, need no token.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,18 +12,22 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerifier as _};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+};
 use time::OffsetDateTime;
 
 use crate::authority::certificate::monitor_name;
+use crate::authority::token::hexadecimal;
 use crate::authority::{Issued, certificate_of, expiry_of};
 use crate::error::{Error, Result};
 use crate::home::{CERTIFICATE, NodeFile, NodeHome};
 use crate::members::record::check_name;
+use crate::members::removed_monitors;
 use crate::session::Identity;
 use crate::session::tls::{provider, refused, roots};
 
-/// TLS of a node. Its files are read for each connection, so a renewed certificate is used at once.
+/// TLS of a node. Its files are read for each connection, so a renewed certificate is used at once, and a removed monitor is refused at once.
 ///
 /// # Errors
 /// If this machine is no node, or its certificate is missing or unusable. One that has expired is logged, and refuses connections until it is
@@ -30,7 +35,7 @@ use crate::session::tls::{provider, refused, roots};
 pub fn tls(home: &NodeHome) -> Result<Tls> {
     let file = home.existing()?;
     let identity = home.identity(&file)?;
-    server(&identity)?;
+    server(&identity, BTreeSet::new())?;
     if let Err(error) = check_life(home, &identity) {
         tracing::error!(%error, "metrics are not served until the certificate is renewed");
     }
@@ -41,7 +46,7 @@ pub fn tls(home: &NodeHome) -> Result<Tls> {
 fn config(home: &NodeHome, file: &NodeFile) -> Result<Arc<ServerConfig>> {
     let identity = home.identity(file)?;
     check_life(home, &identity)?;
-    server(&identity)
+    server(&identity, removed_monitors(home)?)
 }
 
 fn check_life(home: &NodeHome, identity: &Identity) -> Result<()> {
@@ -63,11 +68,11 @@ pub fn day(seconds: i64) -> String {
         .map_or_else(|_| seconds.to_string(), |moment| moment.date().to_string())
 }
 
-fn server(identity: &Identity) -> Result<Arc<ServerConfig>> {
+fn server(identity: &Identity, removed: BTreeSet<String>) -> Result<Arc<ServerConfig>> {
     let roots = roots(&certificate_of(&identity.authority)?)?;
     let inner = WebPkiServerVerifier::builder_with_provider(roots, provider());
     let name = ServerName::try_from(monitor_name(identity.subject.cluster)).map_err(refused)?;
-    let monitors = Monitors { name, inner: inner.build().map_err(refused)? };
+    let monitors = Monitors { name, removed, inner: inner.build().map_err(refused)? };
     let mut config = identity.server(Arc::new(monitors))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
@@ -78,6 +83,8 @@ fn server(identity: &Identity) -> Result<Arc<ServerConfig>> {
 #[derive(Debug)]
 struct Monitors {
     name: ServerName<'static>,
+    /// Serial numbers of certificates that are not accepted any more.
+    removed: BTreeSet<String>,
     inner: Arc<WebPkiServerVerifier>,
 }
 
@@ -98,6 +105,11 @@ impl ClientCertVerifier for Monitors {
         now: UnixTime,
     ) -> std::result::Result<ClientCertVerified, rustls::Error> {
         self.inner.verify_server_cert(end_entity, intermediates, &self.name, &[], now)?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(end_entity)
+            .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
+        if self.removed.contains(&hexadecimal(parsed.raw_serial())) {
+            return Err(rustls::Error::InvalidCertificate(CertificateError::Revoked));
+        }
         Ok(ClientCertVerified::assertion())
     }
 
@@ -137,7 +149,7 @@ pub struct MonitorPapers {
 /// Makes the certificate of a monitor.
 ///
 /// # Errors
-/// If the node does not hold the authority's key, or the name is not one.
+/// If the node does not hold the authority's key, the name is not one, or the certificate would outlive that of the authority.
 pub fn admit(home: &NodeHome, name: &str, life: Duration) -> Result<MonitorPapers> {
     check_name("monitor", name)?;
     let file = home.existing()?;
@@ -148,7 +160,18 @@ pub fn admit(home: &NodeHome, name: &str, life: Duration) -> Result<MonitorPaper
             file.name
         ))
     })?;
-    let (issued, key) = authority.issue_for_monitor(name, life, SystemClock.now())?;
+    let now = SystemClock.now();
+    let end = expiry_of(authority.certificate())?;
+    let left = u64::try_from(end - now.seconds).unwrap_or(0);
+    if life.as_secs() > left {
+        return Err(Error::Invalid(format!(
+            "the certificate would outlive that of the cluster's authority, which is valid until {}: choose a shorter --for, of at most \
+             {} days",
+            day(end),
+            left / 86_400
+        )));
+    }
+    let (issued, key) = authority.issue_for_monitor(name, life, now)?;
     Ok(MonitorPapers { authority: authority.certificate().to_owned(), issued, key })
 }
 

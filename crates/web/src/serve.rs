@@ -23,7 +23,7 @@ use crate::feed::Feed;
 use crate::history::History;
 use crate::history::collect::{Collector, Look};
 use crate::history::runs::Runs;
-use crate::http::{Bounds, Http, Reply, Request, Serve, read_tls};
+use crate::http::{Bounds, HANDSHAKE_MAX, HEAD_MAX, Http, Reply, Request, Serve, read_tls};
 use crate::metrics::{self, Counts, Part};
 use crate::page;
 use crate::problem::Problem;
@@ -101,6 +101,8 @@ pub fn run(
         connections: settings.connections_max as usize,
         requests: settings.requests_max as usize,
         body_bytes: usize::try_from(settings.request_bytes_max.0)?,
+        head: HEAD_MAX,
+        handshake: HANDSHAKE_MAX,
     };
     let http = Http::listen(settings.listen, tls, bounds)?;
     let site = Arc::new(Site {

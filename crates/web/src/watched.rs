@@ -131,6 +131,8 @@ pub struct ClusterHealth {
     pub nodes: Vec<Node>,
     /// When the certificate of its authority expires.
     pub authority_expires: Option<Moment>,
+    /// Names of monitors, with the end of the certificate of each.
+    pub monitors: Vec<(String, Moment)>,
 }
 
 /// A node of a cluster.

@@ -24,6 +24,8 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
     /// When the certificate of its authority expires, in seconds since the epoch; `None` if that cannot be read.
     pub authority_expires: Option<i64>,
+    /// Names of monitors, with the end of the certificate of each, in seconds since the epoch.
+    pub monitors: Vec<(String, i64)>,
     /// How long certificates of nodes are valid, in seconds.
     pub certificate_life_seconds: i64,
     /// Its etcd.

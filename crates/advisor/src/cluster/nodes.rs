@@ -13,6 +13,9 @@ const RENEWED: i64 = 4;
 const AUTHORITY_SOON: i64 = 365 * DAY;
 const AUTHORITY_PRESSING: i64 = 60 * DAY;
 
+/// Left life of a monitor's certificate from which on it is said: nobody renews it by itself.
+const MONITOR_SOON: i64 = 30 * DAY;
+
 /// Differences of clocks that show in the times of files and in studies over several hosts, and that certificates and tokens do
 /// not bear.
 const CLOCK_SHOWS_SECONDS: f64 = 0.5;
@@ -50,6 +53,12 @@ pub(super) const CHECKS: &[Check<Cluster>] = &[
         why: "Only nodes that hold the authority's key and run renew certificates and admit nodes. When the authority's own certificate expires, no \
               certificate of the cluster is valid any more.",
         look: authority,
+    },
+    Check {
+        code: "cluster/monitors",
+        title: "Certificates of the monitors",
+        why: "A monitor whose certificate has expired reads no metrics, and its alerts stay silent. Nothing renews it by itself.",
+        look: monitors,
     },
     Check {
         code: "cluster/clocks",
@@ -158,6 +167,28 @@ fn certificates(cluster: &Cluster) -> Vec<Verdict> {
             Verdict::Fine(format!("{}: valid for {}", node.name, days(left)))
         }
     })
+}
+
+fn monitors(cluster: &Cluster) -> Vec<Verdict> {
+    let verdict = |(name, expires): &(String, i64)| {
+        let left = expires - cluster.now_seconds;
+        let renew = Fix::Command {
+            command: format!(
+                "forebay cluster monitor {name} DIR   # then replace the files of {name} by those in DIR; if it is not used any more: forebay \
+                 cluster monitor {name} --remove"
+            ),
+        };
+        if left <= 0 {
+            let evidence = format!("the certificate of monitor {name} expired {} ago", days(-left));
+            Verdict::problem(evidence, renew)
+        } else if left < MONITOR_SOON {
+            let evidence = format!("the certificate of monitor {name} expires in {}", days(left));
+            Verdict::warning(evidence, renew)
+        } else {
+            Verdict::Fine(format!("{name}: valid for {}", days(left)))
+        }
+    };
+    cluster.monitors.iter().map(verdict).collect()
 }
 
 /// A time for people.

@@ -40,6 +40,7 @@ fn sound() -> Cluster {
         now_seconds: 1_000_000,
         nodes: ["n1", "n2", "n3"].map(node).to_vec(),
         authority_expires: Some(1_000_000 + 9 * 365 * 86_400),
+        monitors: vec![("prom".to_owned(), 1_000_000 + 100 * 86_400)],
         certificate_life_seconds: 90 * 86_400,
         etcd: Etcd {
             members: ["e1", "e2", "e3"].map(member).to_vec(),
@@ -117,6 +118,11 @@ fn certificates_are_named_when_renewal_fails_and_when_they_have_expired() {
     };
     finds(Warning, "cluster/authority", "expires in 300 d", authority(300));
     finds(Problem, "cluster/authority", "expires in 30 d", authority(30));
+    let monitor =
+        |days: i64| move |it: &mut Cluster| it.monitors[0].1 = it.now_seconds + days * day;
+    assert!(found(monitor(31)).is_empty());
+    finds(Warning, "cluster/monitors", "monitor prom expires in 29 d", monitor(29));
+    finds(Problem, "cluster/monitors", "monitor prom expired 3 d ago", monitor(-3));
     finds(Advice, "cluster/authority", "only n1 holds", |it| {
         it.nodes[1].has_authority = false;
         it.nodes[2].has_authority = false;

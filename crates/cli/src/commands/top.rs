@@ -36,7 +36,8 @@ use crate::output::{Table, bytes, put, put_json_line};
   forebay top --once --json | jq '.causes[0]'     who causes most, over one interval
   forebay top --grid /srv/jobs                    a grid without a file system")]
 pub struct Top {
-    /// Mount point or home folder [default: the only file system that is mounted on this machine].
+    /// Mount point or home folder [default: with --grid that of the grid, else the only file system that is mounted on this
+    /// machine].
     file_system: Option<PathBuf>,
     /// Folder of the grid [default: that of the file system, or the environment variable FOREBAY_GRID].
     #[arg(long, value_name = "ROOT")]
@@ -158,7 +159,10 @@ impl Top {
             self.grid.clone().or_else(|| std::env::var_os("FOREBAY_GRID").map(PathBuf::from));
         // The folder of a grid may be the home folder of its file system.
         let of_grid = named.as_deref().filter(|root| mounts_of(root));
-        let home = match home_of(self.file_system.as_deref().or(of_grid)) {
+        let file_system = self.file_system.as_deref().or(of_grid);
+        let home = match home_of(file_system) {
+            // Any file system of the machine may have nothing to do with a grid that was asked for by its folder.
+            Ok(_) if self.grid.is_some() && file_system.is_none() => None,
             Ok(home) => Some(home),
             // Which grid to show was said, and no file system.
             Err(_) if named.is_some() && self.file_system.is_none() => None,

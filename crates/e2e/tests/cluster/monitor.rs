@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_e2e::cluster::Cluster;
 use forebay_e2e::mounted::scratch_folder;
-use forebay_e2e::{Ended, need, run};
+use forebay_e2e::{Ended, need, run, wait_until};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -77,6 +77,37 @@ fn metrics_of_a_node_are_served_over_tls_to_monitors_of_its_cluster() {
     assert!(page.ends_with("200"), "{page}");
     assert!(curl(&cluster, &url, &shown).output().ends_with("200"));
     assert!(curl(&cluster, &url, &trusting).output().ends_with("401"));
+
+    // What was issued is known, and a monitor that is removed is refused.
+    let soon = ["cluster", "monitor", "soon", path(folder.path()), "--for", "5 d"];
+    cluster.forebay(0, &soon).succeeds();
+    let doctor = cluster.forebay(0, &["doctor", "--cluster", "--json"]).stdout;
+    assert!(doctor.contains("the certificate of monitor soon expires in "), "{doctor}");
+    let ends = "forebay_certificate_expires_seconds{kind=\"monitor\",name=\"soon\"} ";
+    wait_until("the end is a metric", LIMIT, || {
+        let page = curl(&cluster, &url, &shown).output();
+        let all = ["kind=\"node\",name=\"n0\"", "kind=\"authority\",name=\"\""];
+        page.contains(ends) && all.iter().all(|labels| page.contains(labels))
+    });
+    let states = || -> Vec<(String, bool)> {
+        let status = cluster.forebay(0, &["cluster", "status", "--json"]).output();
+        let status: Value = serde_json::from_str(&status).expect("is JSON");
+        let monitors = status["monitors"].as_object().expect("is an object").values();
+        let state = |one: &Value| (one["name"].as_str().unwrap().into(), one["removed"].is_i64());
+        monitors.map(state).collect()
+    };
+    let listed = states();
+    assert!(listed.len() == 2 && listed.contains(&("prom".into(), false)), "{listed:?}");
+    cluster.forebay(0, &["cluster", "monitor", "prom", "--remove"]).succeeds();
+    assert!(states().contains(&("prom".into(), true)));
+    wait_until("the node refuses the monitor", LIMIT, || {
+        curl(&cluster, &url, &shown).stderr.contains("revoked")
+    });
+    let again = cluster.forebay(0, &["cluster", "monitor", "prom", "--remove"]).refused();
+    assert!(again.contains("has no monitor"), "{again}");
+    let (cert, key) = (at("soon.pem"), at("soon.key"));
+    let other = [&trusting[..], &["--cert", &cert, "--key", &key]].concat();
+    assert!(curl(&cluster, &url, &other).output().ends_with("200"), "others are not refused");
 }
 
 #[test]

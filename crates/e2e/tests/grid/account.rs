@@ -252,7 +252,9 @@ fn what_a_running_job_reads_and_writes_is_known_while_it_runs() {
     wait_until("its host says what it read and wrote", LIMIT, || {
         known("read_bytes") >= 6_000_000 && known("written_bytes") >= 6_000_000
     });
-    let top = json(&grid, &["top", "--once", "--interval", "0.1"]);
+    // Not the file system of another test that happens to be mounted.
+    let root = grid.root.to_str().expect("a path in UTF-8");
+    let top = json(&grid, &["top", "--grid", root, "--once", "--interval", "0.1"]);
     assert!(number(&top["jobs"][0]["read_bytes_per_second"]) >= 0.0, "{top}");
     let long = grid.forebay(&["jobs", "-l", &job], &[]).output();
     assert!(long.contains("written"), "{long}");

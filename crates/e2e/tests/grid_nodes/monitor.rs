@@ -30,4 +30,10 @@ fn the_controller_and_the_host_of_a_node_serve_metrics_over_tls() {
         wait_until(metric, LIMIT, || page(port, &shown).contains(metric));
         assert!(page(port, &[]).contains("needs a certificate"), "{port}");
     }
+    // The daemon of the node tells those of the grid which monitors were removed.
+    grid.cluster.forebay(0, &["cluster", "monitor", "prom", "--remove"]).succeeds();
+    for port in [9464, 9466] {
+        wait_until("a removed monitor is refused", LIMIT, || page(port, &shown).is_empty());
+        assert!(page(port, &[]).contains("needs a certificate"), "{port} answers others");
+    }
 }

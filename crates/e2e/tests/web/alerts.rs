@@ -140,6 +140,34 @@ fn a_file_system_whose_daemon_dies_and_a_disk_that_fills_up_are_alerts_until_the
     wait_until("the disk is no longer too full", LIMIT, || fires(&site, &disk).is_none());
 }
 
+/// Processors of a busy machine are seldom idle for a fifth of the time, so any idle moment counts here.
+#[test]
+fn a_host_whose_jobs_wait_for_io_starves_until_they_end() {
+    let site = Site::start(
+        "[history]\ninterval = \"1 s\"\n[alerts]\npersist = \"1 s\"\nprocessors_used_min = 1.0\n",
+    );
+    let data = site.folder().join("data");
+    std::fs::write(&data, vec![1; 32 << 20]).unwrap();
+    // Each read comes from the disk.
+    let reader = format!(
+        "while dd if={} of=/dev/null bs=1M iflag=direct 2>/dev/null; do :; done",
+        data.display()
+    );
+    let readers = format!("for number in 1 2; do ({reader}) & done; wait");
+    let submit = ["submit", "-J", "read", "-m", "host1", "-n", "2", "--", "sh", "-c", &readers];
+    site.forebay(&submit).succeeds();
+    wait_until("the host starves", LIMIT, || fires(&site, "starved/host1").is_some());
+    assert!(fires(&site, "starved/host2").is_none(), "its slots are free");
+    if std::path::Path::new("/proc/pressure/io").exists() {
+        wait_until("the alert names I/O", LIMIT, || {
+            let text = fires(&site, "starved/host1").map(|alert| alert["text"].to_string());
+            text.is_some_and(|text| text.contains("waited for I/O"))
+        });
+    }
+    site.forebay(&["kill", "--name", "read"]).succeeds();
+    wait_until("it is over", LIMIT, || fires(&site, "starved/host1").is_none());
+}
+
 #[test]
 fn a_service_that_gave_up_is_an_alert_until_it_is_started_anew() {
     let site = Site::start("[history]\ninterval = \"1 s\"\n[alerts]\npersist = \"1 s\"\n");

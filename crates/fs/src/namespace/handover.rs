@@ -76,15 +76,19 @@ impl Namespace {
             return Err(error);
         }
         // While reads are still answered: other nodes may need them to give back what they cache.
+        let recalling = self.instant();
         let granting = partition.granting();
         granting.iter().for_each(|granting| granting.settle());
+        let recalled_ms = self.since(recalling).as_millis();
         let begun = self.instant();
         partition.gate().wait();
         self.shared.owners.drain();
+        let idle_ms = self.since(begun).as_millis();
         if let Err(error) = self.make_ready(partition, how) {
             self.stay(partition);
             return Err(error);
         }
+        let ready_ms = self.since(begun).as_millis();
         membership.released.lock().insert(id);
         self.shared.owners.set(id, None);
         // Closes pass no gate: those under way end first, those that come wait for this to end.
@@ -98,7 +102,7 @@ impl Namespace {
         }
         let closed = self.part_with(partition, FsError::Moved);
         let waited_ms = self.since(begun).as_millis();
-        tracing::info!(fileset = %id, waited_ms, "handed over");
+        tracing::info!(fileset = %id, recalled_ms, idle_ms, ready_ms, waited_ms, "handed over");
         closed
     }
 

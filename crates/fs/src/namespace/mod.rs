@@ -432,8 +432,10 @@ impl Namespace {
         if !self.may_open(fileset.id, epoch) {
             return Err(FsError::Moved);
         }
+        let begun = self.instant();
         let reserve = &self.shared.reserve;
         let store = reserve.spend(|| open_store(&*self.stores, fileset.id, epoch), is_full)?;
+        let store_ms = self.since(begun).as_millis();
         if self.cluster.is_some() {
             // Records name no disks but those that an earlier owner knew.
             for record in &read_superblock(&*store)?.disks {
@@ -455,6 +457,8 @@ impl Namespace {
             epoch,
             rested_in: fileset.rested_in(),
         })?;
+        let opened_ms = self.since(begun).as_millis();
+        tracing::info!(fileset = %fileset.id, store_ms, opened_ms, "opened");
         fileset.is_at_work();
         self.take_up(&partition);
         self.shared.owners.set(fileset.id, Some(&Owner::Local(Arc::clone(&partition))));

@@ -16,6 +16,7 @@ use super::book::Book;
 use super::boottime;
 use super::driver::{Driver, Phase, Shared};
 use super::etcd::{Courier, Input};
+use super::monitors::RemovedMonitors;
 use super::ownership::{InUse, Ownership};
 use super::renewal;
 use super::roster::{DiskHome, Known, Sight};
@@ -150,11 +151,13 @@ impl Member {
         let from = i64::try_from(view.revision.0).unwrap_or(0) + 1;
         let watch = book.client().watch(Keys::prefix(book.names().root()), from);
         let (watching, bell) = (courier.clone(), Arc::clone(&stopping));
+        let (seen, mut removed) = (Arc::clone(&known), RemovedMonitors::of(&start.home));
         spawn("watch", move || {
             while !bell.is_rung() {
                 if let Some(event) = watch.next(WATCH_LOOK) {
                     watching.watched(&event);
                 }
+                removed.keep(seen.removed_monitors());
             }
         })
         .map_err(no_thread)?;

@@ -12,6 +12,7 @@ pub mod book;
 mod driver;
 mod etcd;
 pub mod member;
+mod monitors;
 pub mod ownership;
 pub mod record;
 pub mod renewal;
@@ -27,6 +28,7 @@ use forebay_cluster::Moment;
 pub use book::Book;
 pub use driver::Phase;
 pub use member::{Member, MemberStart};
+pub(crate) use monitors::removed as removed_monitors;
 pub use ownership::{InUse, NoFilesets, Ownership};
 
 /// The clock of membership: it never goes back, and goes on while the machine is suspended.

@@ -66,6 +66,20 @@ pub struct DiskRecord {
     pub shared: bool,
 }
 
+/// `monitors/SERIAL`: a certificate that was made for a monitor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MonitorRecord {
+    /// Name of the monitor. It may have several certificates, while one takes the place of another.
+    pub name: String,
+    /// When the certificate was made, in seconds since the Unix epoch.
+    pub issued: i64,
+    /// When it expires, in seconds since the Unix epoch.
+    pub expires: i64,
+    /// When the monitor was removed, in seconds since the Unix epoch: nodes refuse the certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed: Option<i64>,
+}
+
 /// The keys of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
@@ -95,6 +109,8 @@ pub enum Key<'a> {
     Disk(&'a str),
     /// A join token, by its id: [`crate::authority::token::TokenRecord`].
     Token(&'a str),
+    /// A certificate of a monitor, by its serial number: [`MonitorRecord`].
+    Monitor(&'a str),
     /// Which node's controller leads the grid of the cluster; ends with its lease.
     GridLeader,
     /// A node whose grid controller runs, whether it leads or stands by; ends with its lease.
@@ -116,6 +132,7 @@ impl fmt::Display for Key<'_> {
             Key::Owner(fileset) => write!(f, "owners/{fileset}"),
             Key::Disk(uuid) => write!(f, "disks/{uuid}"),
             Key::Token(id) => write!(f, "tokens/{id}"),
+            Key::Monitor(serial) => write!(f, "monitors/{serial}"),
             Key::GridLeader => f.write_str("grid/leader"),
             Key::GridController(node) => write!(f, "grid/controller-{node}"),
             Key::GridBegun => f.write_str("grid/begun"),
@@ -143,6 +160,7 @@ impl<'a> Key<'a> {
             "owners" => Key::Owner(fileset()?),
             "disks" => Key::Disk(name),
             "tokens" => Key::Token(name),
+            "monitors" => Key::Monitor(name),
             "grid" if name == "leader" => Key::GridLeader,
             "grid" if name == "begun" => Key::GridBegun,
             "grid" => {
@@ -245,6 +263,7 @@ mod tests {
             Key::Owner(FilesetId(0)),
             Key::Disk("abc"),
             Key::Token("0102"),
+            Key::Monitor("4e0f"),
             Key::GridLeader,
             Key::GridController(NodeId(7)),
             Key::GridBegun,

@@ -8,7 +8,8 @@ use forebay_cluster::ownership::{Change, Record, View};
 use forebay_etcd::{Event, Found, Pair};
 use parking_lot::RwLock;
 
-use super::record::{DiskRecord, Key, Names, NodeRecord, decode};
+use super::record::{ClusterRecord, DiskRecord, Key, MonitorRecord, Names, NodeRecord, decode};
+use crate::authority::expiry_of;
 use crate::session::hub::{Roster, Standing};
 
 /// Members, their disks, and which of them run.
@@ -22,12 +23,34 @@ pub struct Sight {
     pub draining: BTreeSet<NodeId>,
     /// All disks.
     pub disks: BTreeMap<String, DiskRecord>,
+    /// Certificates of monitors, by serial number.
+    pub monitors: BTreeMap<String, MonitorRecord>,
+    /// When the certificate of the cluster's authority expires, in seconds since the Unix epoch.
+    pub authority_expires: Option<i64>,
     /// The highest number of a node that was ever seen.
     highest: Option<NodeId>,
     /// The latest life of each node that was ever seen to run.
     lives: BTreeMap<NodeId, u64>,
     /// Who owns each fileset that somebody owns.
     owners: BTreeMap<FilesetId, ClientId>,
+}
+
+impl Sight {
+    /// The monitors that were not removed, each with the end of the certificate that lasts longest, in seconds since the Unix epoch.
+    #[must_use]
+    pub fn monitor_ends(&self) -> BTreeMap<String, i64> {
+        let mut ends = BTreeMap::new();
+        for record in self.monitors.values().filter(|record| record.removed.is_none()) {
+            let end = ends.entry(record.name.clone()).or_insert(record.expires);
+            *end = record.expires.max(*end);
+        }
+        ends
+    }
+
+    fn removed_monitors(&self) -> BTreeSet<String> {
+        let removed = self.monitors.iter().filter(|(_, record)| record.removed.is_some());
+        removed.map(|(serial, _)| serial.clone()).collect()
+    }
 }
 
 /// How a node runs.
@@ -118,6 +141,19 @@ fn change_of(key: Key<'_>, pair: Option<&Pair>, sight: &mut Sight) -> Option<Cha
             };
             None
         }
+        Key::Monitor(serial) => {
+            match pair.map(value) {
+                Some(Some(record)) => {
+                    sight.monitors.insert(serial.to_owned(), record);
+                }
+                // One that cannot be read is as it was.
+                Some(None) => {}
+                None => {
+                    sight.monitors.remove(serial);
+                }
+            }
+            None
+        }
         Key::Pinned(fileset) => Some(Change::Pinned(fileset, pair.and_then(value))),
         Key::Owner(fileset) => {
             let record: Option<Record> = match pair.map(value) {
@@ -132,8 +168,13 @@ fn change_of(key: Key<'_>, pair: Option<&Pair>, sight: &mut Sight) -> Option<Cha
             };
             Some(Change::Owner(fileset, record))
         }
-        Key::Cluster
-        | Key::NextNode
+        Key::Cluster => {
+            let cluster: Option<ClusterRecord> = pair.and_then(value);
+            sight.authority_expires =
+                cluster.and_then(|cluster| expiry_of(&cluster.authority).ok());
+            None
+        }
+        Key::NextNode
         | Key::Name(_)
         | Key::Token(_)
         | Key::GridLeader
@@ -225,6 +266,12 @@ impl Known {
     pub fn mounted(&self) -> Vec<NodeId> {
         let alive = &self.sight.read().0.alive;
         alive.iter().filter(|(_, member)| member.weight > 0).map(|(node, _)| *node).collect()
+    }
+
+    /// Serial numbers of the certificates of monitors that were removed.
+    #[must_use]
+    pub fn removed_monitors(&self) -> BTreeSet<String> {
+        self.sight.read().0.removed_monitors()
     }
 
     /// What is known.

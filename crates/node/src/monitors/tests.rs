@@ -94,6 +94,7 @@ fn a_certificate_of_a_monitor_is_accepted_and_no_other() {
     assert!(ask(&server, &authority, mine).unwrap().0.starts_with("HTTP/1.1 200 OK\r\n"));
     let nobody = ask(&server, &authority, None).unwrap().0;
     assert!(nobody.starts_with("HTTP/1.1 401 ") && nobody.contains("certificate"), "{nobody}");
+    assert!(!nobody.contains("WWW-Authenticate"), "no token would help: {nobody}");
     // The node's own is one of a node.
     let identity = home.identity(&home.existing().unwrap()).unwrap();
     ask(&server, &authority, Some((&identity.certificate, &identity.key))).unwrap_err();
@@ -107,6 +108,62 @@ fn a_certificate_of_a_monitor_is_accepted_and_no_other() {
     ask(&server, &authority, Some((&issued.certificate, &key))).unwrap_err();
     // Nor does a client accept a server of another authority.
     ask(&server, &other, None).unwrap_err();
+}
+
+#[test]
+fn the_certificate_of_a_removed_monitor_is_refused_from_the_next_connection_on() {
+    let base = tempfile::tempdir().unwrap();
+    let (home, authority) = node(base.path());
+    let server = served(&home);
+    let shown = |papers: &MonitorPapers| {
+        let own = (papers.issued.certificate.clone(), papers.key.clone());
+        ask(&server, &authority, Some((&own.0, &own.1)))
+    };
+    let (gone, kept) = ["gone", "kept"].map(|name| admit(&home, name, HOUR).unwrap()).into();
+    assert!(shown(&gone).unwrap().0.starts_with("HTTP/1.1 200 OK\r\n"));
+    std::fs::write(
+        home.folder().join("removed-monitors.json"),
+        format!("[\"{}\"]", gone.issued.serial),
+    )
+    .unwrap();
+    let error = shown(&gone).unwrap_err().to_string();
+    assert!(error.contains("CertificateRevoked"), "{error}");
+    assert!(shown(&kept).unwrap().0.starts_with("HTTP/1.1 200 OK\r\n"));
+}
+
+#[test]
+fn no_certificate_of_a_monitor_outlives_that_of_the_authority() {
+    let base = tempfile::tempdir().unwrap();
+    let (home, authority) = node(base.path());
+    let left = expiry_of(authority.certificate()).unwrap() - SystemClock.now().seconds;
+    let days = u64::try_from(left / 86_400).unwrap();
+    assert!(admit(&home, "prometheus", Duration::from_hours(24 * days)).is_ok());
+    for life in [Duration::from_hours(24 * (days + 1)), Duration::MAX] {
+        let error = admit(&home, "prometheus", life).err().unwrap().to_string();
+        assert!(error.contains(&format!("at most {days} days")), "{error}");
+    }
+}
+
+/// Each connects and says nothing, or not enough.
+#[test]
+fn silent_peers_do_not_keep_monitors_waiting_for_ever() {
+    let base = tempfile::tempdir().unwrap();
+    let (home, authority) = node(base.path());
+    let server = served(&home);
+    let silent: Vec<TcpStream> = (0..forebay_metrics::server::WORKERS)
+        .map(|number| {
+            let mut stream = TcpStream::connect(server.address()).unwrap();
+            // The first bytes of a TLS record.
+            stream.write_all(&[22, 3, 1][..number % 4]).unwrap();
+            stream
+        })
+        .collect();
+    let papers = admit(&home, "prometheus", HOUR).unwrap();
+    let mine = Some((&*papers.issued.certificate, &*papers.key));
+    assert!(ask(&server, &authority, mine).unwrap().0.starts_with("HTTP/1.1 200 OK\r\n"));
+    for mut stream in silent {
+        assert_eq!(stream.read(&mut [0; 64]).unwrap_or(0), 0, "it was dropped");
+    }
 }
 
 #[test]

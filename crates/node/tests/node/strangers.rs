@@ -200,3 +200,26 @@ fn nonsense_ends_its_own_connection_and_nothing_else() {
         channel.call(message("fine")).unwrap();
     }
 }
+
+#[test]
+fn silent_strangers_are_dropped_and_keep_nobody_waiting() {
+    let world = World::new();
+    let server = world.node((1, 1), vec![(ServiceId::Files, Noting::echo())], quick());
+    let silent: Vec<TcpStream> = (0..20)
+        .map(|number| {
+            let mut socket = TcpStream::connect(server.address()).unwrap();
+            // The first bytes of a TLS record, or none.
+            socket.write_all(&[22, 3, 1, 2][..number % 5]).unwrap();
+            socket
+        })
+        .collect();
+    let client = world.node((2, 1), vec![], quick());
+    client.channel(NodeId(1), ServiceId::Files).call(message("fine")).unwrap();
+    for mut socket in silent {
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        match socket.read_to_end(&mut Vec::new()) {
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+            ended => drop(ended.unwrap()),
+        }
+    }
+}

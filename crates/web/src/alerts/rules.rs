@@ -101,7 +101,8 @@ const FILE_SYSTEM: &str = "file_system";
 const OF_CONTROLLER: [&str; 5] =
     ["failed_jobs", "host_unreachable", "journal", "service", "starved"];
 /// Likewise, from the cluster.
-const OF_CLUSTER: [&str; 4] = ["certificate/authority", "certificate/node", "node", "node_away"];
+const OF_CLUSTER: [&str; 5] =
+    ["certificate/authority", "certificate/monitor", "certificate/node", "node", "node_away"];
 
 /// Codes, or what they begin with, of which a look says nothing, as whoever knows did not answer.
 #[must_use]
@@ -142,6 +143,24 @@ fn expiry(
     }
     let days = left / 86_400_000;
     (left < margin.as_ms()).then(|| condition(code, format!("{what} expires in {days} days")))
+}
+
+/// The I/O pressure from which on I/O explains that processors are idle.
+const IO_PRESSURE: f64 = 0.05;
+
+/// What the jobs of a host wait for whose processors are idle, as its I/O pressure says; 0 also means that it is not known.
+fn waited_for(pressure: f64) -> String {
+    if pressure >= IO_PRESSURE {
+        format!(
+            "its jobs wait, and during {:.0} % of the last minute some process there waited for I/O",
+            pressure * 100.0
+        )
+    } else if pressure > 0.0 {
+        "its jobs wait, but hardly for I/O: they sleep, or wait for locks, a network or people"
+            .to_owned()
+    } else {
+        "its jobs wait for something else, such as I/O".to_owned()
+    }
 }
 
 impl Rules {
@@ -229,6 +248,11 @@ impl Rules {
                 &what,
             ));
         }
+        for (name, expires) in &cluster.monitors {
+            let code = format!("certificate/monitor/{name}");
+            let what = format!("the certificate of monitor {name}");
+            found.extend(expiry((look.at, *expires), self.certificate, code, &what));
+        }
         if let Some(expires) = cluster.authority_expires {
             let code = "certificate/authority".to_owned();
             let what = "the certificate of the cluster's authority";
@@ -253,10 +277,10 @@ impl Rules {
             let is_full = host.slots > 0 && host.used_slots >= host.slots;
             if is_full && load.ut < self.processors_used_min {
                 let text = format!(
-                    "all {} slots of host {name} are in use, and its processors are {:.0} % busy: its jobs wait for something \
-                     else, such as I/O",
+                    "all {} slots of host {name} are in use, and its processors are {:.0} % busy: {}",
                     host.slots,
-                    load.ut * 100.0
+                    load.ut * 100.0,
+                    waited_for(load.iop)
                 );
                 found.push(condition(format!("starved/{name}"), text));
             }
@@ -370,6 +394,7 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use forebay_engine::protocol::HostView;
+    use forebay_grid::config::Load;
 
     use super::*;
     use crate::history::collect::{LostService, Rates};
@@ -531,6 +556,9 @@ mod tests {
                 node("n2", None, 110),
             ],
             authority_expires: Some(Moment(159 * DAY)),
+            monitors: [("old", 100), ("soon", 113), ("fine", 115)]
+                .map(|(name, days)| (name.to_owned(), Moment(days * DAY)))
+                .to_vec(),
         };
         let look =
             Look { at: Moment(100 * DAY), cluster: Some(cluster.clone()), ..Look::default() };
@@ -543,6 +571,8 @@ mod tests {
                 ("node_away/n1", "node n1 does not run"),
                 ("certificate/node/n1", "the certificate of node n1 has expired"),
                 ("certificate/node/n2", "the certificate of node n2 expires in 10 days"),
+                ("certificate/monitor/old", "the certificate of monitor old has expired"),
+                ("certificate/monitor/soon", "the certificate of monitor soon expires in 13 days"),
                 (
                     "certificate/authority",
                     "the certificate of the cluster's authority expires in 59 days"
@@ -555,9 +585,8 @@ mod tests {
         assert_eq!(found.iter().map(|one| &*one.code).collect::<Vec<_>>(), ["cluster"]);
     }
 
-    #[test]
-    fn a_host_that_was_given_up_stays_an_alert_unless_it_is_closed() {
-        let host = |name: &str, state, switch| HostView {
+    fn host(name: &str, state: HostState, switch: HostSwitch) -> HostView {
+        HostView {
             name: name.parse().unwrap(),
             state,
             switch,
@@ -569,7 +598,29 @@ mod tests {
             tasks: Vec::new(),
             containment: None,
             features: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_full_host_with_idle_processors_starves_and_the_alert_says_whether_for_io() {
+        let text = |used_slots, ut, iop| {
+            let load = Load { ut, iop, ..Load::default() };
+            let host = host("h", HostState::Up, HostSwitch::Open);
+            let host = HostView { used_slots, load: Some(load), ..host };
+            let found = Rules::default().judge(&Look { hosts: vec![host], ..Look::default() });
+            found.into_iter().map(|found| (found.code, found.text)).next()
         };
+        assert_eq!((text(0, 0.1, 0.9), text(1, 0.2, 0.9)), (None, None));
+        for (iop, wanted) in [(0.9, "90 % of the last minute"), (0.01, "they sleep"), (0.0, "else")]
+        {
+            let (code, text) = text(1, 0.1, iop).unwrap();
+            assert!(code == "starved/h" && text.contains("10 % busy"), "{text}");
+            assert!(text.contains(wanted), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_was_given_up_stays_an_alert_unless_it_is_closed() {
         let look = Look {
             hosts: vec![
                 host("up", HostState::Up, HostSwitch::Open),

@@ -8,5 +8,5 @@ mod server;
 mod tls;
 
 pub use message::{Body, Events, Reply, Request, decoded};
-pub use server::{Bounds, Http, READ_MAX, Serve};
+pub use server::{Bounds, HANDSHAKE_MAX, HEAD_MAX, Http, READ_MAX, Serve};
 pub use tls::{Certificate, read as read_tls};

@@ -26,9 +26,9 @@ use crate::problem::Problem;
 /// Longest time until a request is there.
 pub const READ_MAX: Duration = Duration::from_secs(30);
 /// Longest time until the head of a request is there; also how long an idle connection is kept.
-const HEAD_MAX: Duration = Duration::from_secs(60);
+pub const HEAD_MAX: Duration = Duration::from_secs(60);
 /// Longest time of a TLS handshake.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Most bytes of the head of a request.
 const HEAD_BYTES: usize = 16 << 10;
 /// How long a request waits for a thread.
@@ -43,6 +43,10 @@ pub struct Bounds {
     pub requests: usize,
     /// Bytes of a body.
     pub body_bytes: usize,
+    /// Time until the head of a request is there.
+    pub head: Duration,
+    /// Time of a TLS handshake.
+    pub handshake: Duration,
 }
 
 /// Answers requests, each on a thread that may block.
@@ -149,7 +153,7 @@ impl Shared {
         let _ = stream.set_nodelay(true);
         match &self.tls {
             None => Arc::clone(&self).exchange(stream).await,
-            Some(acceptor) => match timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await {
+            Some(acceptor) => match timeout(self.bounds.handshake, acceptor.accept(stream)).await {
                 Ok(Ok(stream)) => Arc::clone(&self).exchange(stream).await,
                 Ok(Err(error)) => tracing::debug!("TLS: {error}"),
                 Err(_) => tracing::debug!("TLS: the peer was silent"),
@@ -161,13 +165,14 @@ impl Shared {
         self: Arc<Shared>,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) {
+        let head = self.bounds.head;
         let service = service_fn(move |request| {
             let shared = Arc::clone(&self);
             async move { Ok::<Sent, Infallible>(shared.answer(request).await) }
         });
         let served = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_MAX)
+            .header_read_timeout(head)
             .max_buf_size(HEAD_BYTES)
             .max_headers(64)
             .serve_connection(TokioIo::new(stream), service)
@@ -264,9 +269,9 @@ mod tests {
         }
     }
 
-    fn server() -> SocketAddr {
-        let bounds = Bounds { connections: 8, requests: 2, body_bytes: 1000 };
-        let http = Http::listen("127.0.0.1:0".parse().unwrap(), None, bounds).unwrap();
+    fn server(connections: usize, head: Duration, tls: Option<Arc<ServerConfig>>) -> SocketAddr {
+        let bounds = Bounds { connections, requests: 2, body_bytes: 1000, head, handshake: head };
+        let http = Http::listen("127.0.0.1:0".parse().unwrap(), tls, bounds).unwrap();
         let address = http.address().unwrap();
         http.start(Arc::new(Echo)).unwrap();
         address
@@ -276,14 +281,15 @@ mod tests {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        let mut answer = Vec::new();
+        // A server that closes early may reset the connection.
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
     }
 
     #[test]
     fn bodies_are_bounded_and_a_failed_request_ends_no_server() {
-        let address = server();
+        let address = server(8, HEAD_MAX, None);
         let post = |path: &str, length: usize| {
             let body = "x".repeat(length);
             let head = format!(
@@ -298,5 +304,36 @@ mod tests {
         assert!(failed.starts_with("HTTP/1.1 500 ") && failed.contains("internal"), "{failed}");
         assert!(post("/b", 0).ends_with("/b 0"));
         assert!(ask(address, "nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    }
+
+    /// It has one place for connections, which the silent peer holds.
+    #[test]
+    fn a_silent_peer_does_not_keep_its_place_for_ever() {
+        #[derive(Debug)]
+        struct NoCertificate;
+        impl rustls::server::ResolvesServerCert for NoCertificate {
+            fn resolve(
+                &self,
+                _: rustls::server::ClientHello<'_>,
+            ) -> Option<Arc<rustls::sign::CertifiedKey>> {
+                None
+            }
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(NoCertificate));
+        let short = Duration::from_millis(100);
+        for tls in [None, Some(Arc::new(tls))] {
+            let (is_plain, address) = (tls.is_none(), server(1, short, tls));
+            let mut silent = std::net::TcpStream::connect(address).unwrap();
+            let answer = ask(address, "GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            assert!(!is_plain || answer.ends_with("/a 0"), "{answer}");
+            silent.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let mut last = Vec::new();
+            silent.read_to_end(&mut last).unwrap();
+        }
     }
 }

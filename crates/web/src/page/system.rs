@@ -154,6 +154,9 @@ fn nodes(cluster: &ClusterHealth) -> Markup {
                     }
                 }
             } }
+            @for (name, expires) in &cluster.monitors {
+                p.note { "The certificate of monitor " (name) " is valid until " (time(*expires)) "." }
+            }
             @if let Some(expires) = cluster.authority_expires {
                 p.note { "The certificate of the authority is valid until " (time(expires)) ". " code { "forebay doctor --cluster" } " checks more." }
             }

@@ -114,7 +114,7 @@ impl Which {
         let base = self.base.path()?;
         let name = match &self.name {
             Some(name) => name.clone(),
-            None => only_cluster(&base)?,
+            None => only_cluster(&base, "--name NAME")?,
         };
         Ok(NodeHome::of(&base, &name)?)
     }
@@ -127,8 +127,8 @@ impl Which {
     }
 }
 
-/// The one cluster that this machine is a node of.
-pub fn only_cluster(base: &Path) -> Result<String> {
+/// The one cluster that this machine is a node of; `option` is how a user names one of several.
+pub fn only_cluster(base: &Path, option: &str) -> Result<String> {
     let mut names = Vec::new();
     for folder in std::fs::read_dir(base).into_iter().flatten().flatten() {
         let name = folder.file_name().to_string_lossy().into_owned();
@@ -142,15 +142,54 @@ pub fn only_cluster(base: &Path) -> Result<String> {
         [name] => Ok(name.clone()),
         [] => bail!(
             "this machine is not a node of a cluster ({} has none): run forebay cluster init or forebay cluster join, or name \
-             another directory with --home",
+             another directory with FOREBAY_CLUSTER_HOME",
             base.display()
         ),
         names => {
-            bail!("this machine is a node of several clusters ({}): add --name", names.join(", "))
+            bail!("this machine is a node of several clusters ({}): add {option}", names.join(", "))
         }
     }
 }
 
 pub fn tools() -> Result<Tools> {
     Ok(Tools::new(Settings::default(), Arc::new(SystemClock))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_base::NodeId;
+    use forebay_node::home::EtcdAccess;
+
+    use super::*;
+
+    #[test]
+    fn one_of_several_clusters_is_named_by_the_option_of_the_command() {
+        let base = tempfile::tempdir().unwrap();
+        let option = "--metrics-tls=CLUSTER";
+        let none = only_cluster(base.path(), option).unwrap_err().to_string();
+        assert!(none.contains("forebay cluster join"), "{none}");
+        for name in ["one", "two"] {
+            let home = NodeHome::of(base.path(), name).unwrap();
+            home.make().unwrap();
+            let access =
+                EtcdAccess { endpoints: vec![], authority: None, identity: None, started: false };
+            let node = NodeFile {
+                cluster_name: name.to_owned(),
+                cluster: uuid::Uuid::from_u128(7),
+                node: NodeId(1),
+                name: "n1".to_owned(),
+                address: "127.0.0.1:7440".to_owned(),
+                etcd: access,
+                expires: 0,
+            };
+            home.set_node(&node).unwrap();
+            match only_cluster(base.path(), option) {
+                Ok(found) => assert_eq!((name, &*found), ("one", "one")),
+                Err(several) => assert!(
+                    several.to_string().ends_with("(one, two): add --metrics-tls=CLUSTER"),
+                    "{several}"
+                ),
+            }
+        }
+    }
 }

@@ -7,7 +7,7 @@ use forebay_base::time::SystemClock;
 use forebay_base::{Clock as _, FilesetId, NodeId};
 use forebay_engine::cluster::controllers::{self, ControllerView};
 use forebay_node::home::NodeFile;
-use forebay_node::members::record::DiskRecord;
+use forebay_node::members::record::{DiskRecord, MonitorRecord};
 use forebay_node::members::visit::{DiskSpace, NodeStatus};
 use serde::Serialize;
 
@@ -16,7 +16,8 @@ use super::{Which, tools};
 use crate::commands::waiters;
 use crate::output::{Table, bytes, put_json};
 
-/// Show the nodes of the cluster with their leases, controllers of the grid, owners of filesets, disks, sessions and long waits.
+/// Show the nodes of the cluster with their leases, controllers of the grid, owners of filesets, disks, sessions, certificates of monitors
+/// and long waits.
 ///
 /// If etcd does not answer, the command shows what this node itself knows, and fails.
 #[derive(clap::Args)]
@@ -38,6 +39,8 @@ struct Found {
     nodes: Vec<FoundNode>,
     filesets: Vec<FoundFileset>,
     disks: BTreeMap<String, FoundDisk>,
+    /// Certificates of monitors, by serial number.
+    monitors: BTreeMap<String, MonitorRecord>,
     /// Of the grid on its nodes.
     controllers: Vec<ControllerView>,
 }
@@ -170,6 +173,7 @@ fn look(file: &NodeFile, view: &ClusterView) -> Found {
         nodes: nodes.collect(),
         filesets: filesets.collect(),
         disks: disks.collect(),
+        monitors: view.sight.monitors.clone(),
         controllers: Vec::new(),
     }
 }
@@ -219,6 +223,7 @@ fn print(found: &Found, waits: Option<&str>) -> Result<()> {
     print_filesets(found, &name)?;
     print_disks(found, &name)?;
     print_sessions(found, &name)?;
+    print_monitors(found)?;
     if let Some(waits) = waits {
         out!("\n{waits}");
     }
@@ -320,6 +325,22 @@ fn print_disks(found: &Found, name: &dyn Fn(Option<NodeId>) -> String) -> Result
             );
         }
     }
+    Ok(())
+}
+
+/// Prints the certificates of monitors.
+fn print_monitors(found: &Found) -> Result<()> {
+    if found.monitors.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new(&["MONITOR", "CERTIFICATE", "STATE"]);
+    let mut monitors: Vec<&MonitorRecord> = found.monitors.values().collect();
+    monitors.sort_by_key(|monitor| (&monitor.name, monitor.issued));
+    for monitor in monitors {
+        let state = if monitor.removed.is_some() { "removed" } else { "accepted" };
+        table.row(vec![monitor.name.clone(), days_left(monitor.expires), state.to_owned()]);
+    }
+    out!("\n{}", table.render());
     Ok(())
 }
 

@@ -77,6 +77,7 @@ impl ClusterOptions {
             now_seconds: SystemClock.now().seconds,
             nodes: nodes.collect(),
             authority_expires: home.identity(&file).and_then(|it| expiry_of(&it.authority)).ok(),
+            monitors: sight.monitor_ends().into_iter().collect(),
             certificate_life_seconds: i64::try_from(
                 Settings::default().certificate_life.as_secs(),
             )?,
