@@ -90,6 +90,11 @@ pub enum Ask {
         /// Name of the fileset; all of them if none is named.
         fileset: Option<String>,
     },
+    /// Begin to read what lies in archives, and compare it with its checksums.
+    ScrubArchives {
+        /// Name of the fileset; all of them if none is named.
+        fileset: Option<String>,
+    },
     /// Make a disk of a directory and add it.
     AddDisk {
         /// The directory.

@@ -188,6 +188,11 @@ pub trait Object: Send + std::marker::Sync {
     /// [`DiskError::Io`].
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
+    /// Has the kernel drop from memory what it keeps of `length` bytes at `offset` that are on the disk already. Nothing depends on it.
+    fn drop_pages(&self, offset: u64, length: u64) {
+        let _ = (offset, length);
+    }
+
     /// Writes `data` at `offset`, growing the object. Returns the bytes written: fewer only if the rest was
     /// refused, as for lack of space; the next write tells why.
     ///

@@ -27,6 +27,7 @@ mod live;
 mod mapped;
 mod pressure;
 mod probe;
+mod stream;
 mod traffic;
 
 pub use disks::{DiskHealth, Disks, FsDisk};
@@ -407,6 +408,7 @@ impl Objects {
             written_at_home: AtomicBool::new(false),
             latest_look: AtomicU64::new(0),
             registration: OnceLock::new(),
+            stream: stream::Stream::default(),
             direct: self.direct.get().cloned(),
             health,
             open_count: Arc::clone(&self.open_count),

@@ -14,9 +14,11 @@ use crate::mkfs::FIRST_EPOCH;
 use crate::namespace::quota::{status, stored_quotas};
 use crate::native::NativePlace;
 use crate::ops::{DiskStatus, FilesetStatus};
+use crate::partition::copies::count_premigrated;
 use crate::quota::QuotaStatus;
 use crate::record::{
-    DiskUsage, DiskUse, FilesetRecord, FilesetSettings, Placement, Stage, Superblock, Usage, decode,
+    DiskUsage, DiskUse, FilesetRecord, FilesetSettings, Placement, PremigratedTo, Stage,
+    Superblock, Usage, decode,
 };
 use crate::recovery::{read_superblock, scan_prefix};
 use crate::tasks::TaskStatus;
@@ -132,22 +134,32 @@ pub fn holds_files(stores: &dyn Stores, id: FilesetId) -> bool {
 pub fn look(stores: &dyn Stores, disks: &[(String, Arc<dyn Disk>)]) -> Result<Offline> {
     let root = stores.look(FilesetId::ROOT)?;
     let superblock = read_superblock(&*root)?;
-    let mut usage = BTreeMap::new();
+    let archives: Vec<DiskId> = superblock
+        .disks
+        .iter()
+        .filter(|record| disks.iter().any(|(uuid, disk)| *uuid == record.uuid && disk.is_archive()))
+        .map(|record| record.id)
+        .collect();
+    let mut usage = Held::default();
     let (mut shown, mut store_bytes) = (Vec::new(), 0);
     for (id, record) in filesets(&*root)? {
         let held = if record.settings.placement == Placement::Native {
             look_at_native(&superblock, disks, &record.settings)
         } else if id == FilesetId::ROOT {
-            look_at(&*root, &mut usage)
+            look_at(&*root, &archives, &mut usage)
         } else {
-            stores.look(id).map_err(Into::into).and_then(|store| look_at(&*store, &mut usage))
+            stores
+                .look(id)
+                .map_err(Into::into)
+                .and_then(|store| look_at(&*store, &archives, &mut usage))
         };
         store_bytes += stores.size_of(id).unwrap_or(0);
         shown.push(FilesetStatus::of(&record.settings, held));
     }
     let disk_of = |uuid: &str| disks.iter().find(|(known, _)| known == uuid).map(|(_, disk)| disk);
     let status = |record: &crate::record::DiskRecord| {
-        let usage = usage.get(&record.id).into_iter().flatten().copied().sum();
+        let premigrated = usage.premigrated.get(&record.id).copied().unwrap_or_default();
+        let usage = usage.disks.get(&record.id).into_iter().flatten().copied().sum();
         let mut found = match disk_of(&record.uuid) {
             Some(disk) => DiskStatus::of(&record.uuid, &**disk, usage),
             None => {
@@ -155,6 +167,7 @@ pub fn look(stores: &dyn Stores, disks: &[(String, Arc<dyn Disk>)]) -> Result<Of
                 DiskStatus::of(&record.uuid, &absent, usage)
             }
         };
+        found.premigrated = archives.contains(&record.id).then_some(premigrated);
         found.note_record(record);
         found
     };
@@ -173,15 +186,28 @@ fn look_at_native(
     NativePlace::find(&superblock.uuid, disks, settings)?.open().map(|_| Usage::default())
 }
 
+/// What filesets hold on disks.
+#[derive(Default)]
+struct Held {
+    disks: BTreeMap<DiskId, Vec<DiskUsage>>,
+    premigrated: PremigratedTo,
+}
+
 /// What a fileset holds; notes what it holds on each disk.
-fn look_at(store: &dyn Store, usage: &mut BTreeMap<DiskId, Vec<DiskUsage>>) -> Result<Usage> {
+fn look_at(store: &dyn Store, archives: &[DiskId], held: &mut Held) -> Result<Usage> {
     read_superblock(store)?;
+    if !archives.is_empty() {
+        for (disk, more) in count_premigrated(store, |disk| archives.contains(&disk))? {
+            let sum = held.premigrated.entry(disk).or_default();
+            *sum = [*sum, more].into_iter().sum();
+        }
+    }
     scan_prefix(store, &[key::DISK_USAGE], &mut |key, value| {
         if let Some(Key::DiskUsage(id)) = key::parse(key) {
-            usage.entry(id).or_default().push(decode("disk usage", value)?);
+            held.disks.entry(id).or_default().push(decode("disk usage", value)?);
         }
         Ok(())
     })?;
-    let held = store.get(key::USAGE)?;
-    held.map_or(Ok(Usage::default()), |held| decode("usage", &held))
+    let usage = store.get(key::USAGE)?;
+    usage.map_or(Ok(Usage::default()), |usage| decode("usage", &usage))
 }

@@ -18,7 +18,7 @@ mod copies;
 mod disks;
 mod old;
 
-pub use self::copies::{COPIES_MAX, CopiesRecord};
+pub use self::copies::{COPIES_MAX, CopiesRecord, Premigrated, PremigratedTo};
 pub use self::disks::{DEFAULT_POOL, DiskRecord, DiskUse, Striping};
 
 /// Whether the last owner left in an orderly way.

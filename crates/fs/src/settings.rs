@@ -34,6 +34,8 @@ pub struct Settings {
     pub client_holds_max: usize,
     /// Bytes per second that a task of the background may copy; zero for no bound.
     pub task_speed: ByteSize,
+    /// Size of files from which streams do not stay in memory; 0: all stay.
+    pub seq_discard_threshold: ByteSize,
     /// Files that are brought back from an archive at once.
     pub recall_threads: usize,
     /// Files are opened for writing on the direct path while more than this is left of each quota.
@@ -185,6 +187,17 @@ impl Section for Settings {
             set: |s, v| value::size(v, ByteSize(0), ByteSize::gib(1024)).map(|x| s.task_speed = x),
         },
         Setting {
+            name: "seq_discard_threshold",
+            default: "\"0 B\"",
+            allowed: "a size from \"0 B\" to \"1 PiB\"",
+            meaning: "Size of a file on the served path from which what a program has read from one end to the other does not stay \
+                      in memory, so that such files do not push out what is read again. \"0 B\" has all files stay.",
+            set: |s, v| {
+                let size = value::size(v, ByteSize(0), ByteSize(1 << 50));
+                size.map(|x| s.seq_discard_threshold = x)
+            },
+        },
+        Setting {
             name: "recall_threads",
             default: "4",
             allowed: "a number from 1 to 64",
@@ -269,6 +282,7 @@ impl Default for Settings {
             native_handles_max: 0,
             client_holds_max: 0,
             task_speed: ByteSize(0),
+            seq_discard_threshold: ByteSize(0),
             recall_threads: 0,
             quota_margin: ByteSize(0),
             owner_wait: Duration::ZERO,

@@ -17,6 +17,8 @@ pub enum Stale {
     Entry(Ino, Vec<u8>),
     /// The listing of a directory that was moved: its `..` names another inode now.
     Listing(Ino),
+    /// Pages of a file, from the first byte to the second: they are right, and nobody will need them soon.
+    Pages(Ino, u64, u64),
 }
 
 /// All that is stale.
@@ -53,7 +55,7 @@ impl StaleList {
     pub fn take_attributes(&self) -> Vec<Ino> {
         self.take_inodes(|stale| match stale {
             Stale::Attributes(ino) => Some(*ino),
-            Stale::Entry(..) | Stale::Listing(_) => None,
+            Stale::Entry(..) | Stale::Listing(_) | Stale::Pages(..) => None,
         })
     }
 
@@ -61,8 +63,26 @@ impl StaleList {
     pub fn take_listings(&self) -> Vec<Ino> {
         self.take_inodes(|stale| match stale {
             Stale::Listing(ino) => Some(*ino),
-            Stale::Entry(..) | Stale::Attributes(_) => None,
+            Stale::Entry(..) | Stale::Attributes(_) | Stale::Pages(..) => None,
         })
+    }
+
+    /// Takes the pages that nobody will need soon.
+    pub fn take_pages(&self) -> Vec<(Ino, u64, u64)> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let mut pages = Vec::new();
+        let mut list = self.list.lock();
+        list.retain(|stale| match stale {
+            Stale::Pages(ino, from, until) => {
+                pages.push((*ino, *from, *until));
+                false
+            }
+            Stale::Attributes(_) | Stale::Entry(..) | Stale::Listing(_) => true,
+        });
+        self.any.store(!list.is_empty(), Ordering::Release);
+        pages
     }
 
     fn take_inodes(&self, wanted: impl Fn(&Stale) -> Option<Ino>) -> Vec<Ino> {
@@ -93,8 +113,9 @@ mod tests {
         assert!(list.is_empty() && list.take_attributes().is_empty());
         let entry = Stale::Entry(Ino(1), b"name".to_vec());
         list.add([Stale::Attributes(Ino(1)), entry.clone(), Stale::Attributes(Ino(2))]);
-        list.add([Stale::Listing(Ino(4))]);
+        list.add([Stale::Listing(Ino(4)), Stale::Pages(Ino(5), 6, 7)]);
         assert_eq!(list.take_attributes(), [Ino(1), Ino(2)]);
+        assert_eq!(list.take_pages(), [(Ino(5), 6, 7)]);
         assert_eq!(list.take_listings(), [Ino(4)]);
         assert!(!list.is_empty());
         list.add([Stale::Attributes(Ino(3))]);

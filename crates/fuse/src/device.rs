@@ -119,6 +119,17 @@ impl Device {
         self.notify(NOTIFY_INVAL_INODE, &[what.as_bytes()])
     }
 
+    /// Has the kernel drop pages of a file, from the first byte to the second, and its attributes. Waits for requests that are to
+    /// fill such pages, or to write them.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn forget_pages(&self, ino: Ino, from: u64, until: u64) -> io::Result<()> {
+        let (off, len) = (from.cast_signed(), until.saturating_sub(from).cast_signed());
+        let what = NotifyInvalInode { ino: self.top.number_of(ino), off, len };
+        self.notify(NOTIFY_INVAL_INODE, &[what.as_bytes()])
+    }
+
     /// Has the kernel forget a directory's attributes and its listing. May wait for an asker that reads that listing
     /// into memory which is a file of ours.
     ///

@@ -235,6 +235,7 @@ fn tell_kernel(fs: &Namespace, device: &Device) {
         let told = match &stale {
             Stale::Attributes(ino) => device.forget_attributes(*ino),
             Stale::Listing(ino) => device.forget_listing(*ino),
+            Stale::Pages(ino, from, until) => device.forget_pages(*ino, *from, *until),
             // The kernel drops a listing for a name only where it knows that name.
             Stale::Entry(parent, name) => {
                 device.forget_entry(*parent, name).and_then(|()| device.forget_listing(*parent))

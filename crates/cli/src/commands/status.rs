@@ -103,6 +103,14 @@ fn print(found: &Found) -> Result<()> {
         if let Some(archive) = &disk.archive {
             print_archive(&disk.location, archive)?;
         }
+        if let Some(more) = disk.premigrated.filter(|more| more.files > 0) {
+            outln!(
+                "  {} premigrated files ({}) lie there and here, and take {} there",
+                more.files,
+                bytes(more.bytes),
+                bytes(more.stored_bytes)
+            );
+        }
         for advice in &disk.advice {
             outln!("  note on {}: {advice}", disk.location);
         }

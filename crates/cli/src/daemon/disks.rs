@@ -35,6 +35,7 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::SetPool { .. }
             | Ask::SetCopies { .. }
             | Ask::Scrub { .. }
+            | Ask::ScrubArchives { .. }
             | Ask::Tasks
             | Ask::OrderTask { .. }
             | Ask::LookAtPolicy { .. }
@@ -68,6 +69,9 @@ fn carry_out(fs: &Namespace, root: &Path, ask: Ask) -> Result<Answer> {
         }
         Ask::SetCopies { name, copies } => fs.set_fileset_copies(&name, copies)?,
         Ask::Scrub { fileset } => return begun(fs, fs.scrub(fileset.as_deref())?),
+        Ask::ScrubArchives { fileset } => {
+            return begun(fs, fs.scrub_archives(fileset.as_deref())?);
+        }
         Ask::LabelDisk { disk, pool, group } => {
             fs.label_disk(&disk, pool.as_deref(), group.as_deref())?;
         }

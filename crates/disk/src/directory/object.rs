@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use forebay_base::{ObjectId, Timestamp};
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom, Stat};
+use rustix::fs::{Advice, AtFlags, FallocateFlags, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::names;
@@ -139,6 +140,12 @@ impl Object for FileObject {
             done += read;
         }
         Ok(done)
+    }
+
+    fn drop_pages(&self, offset: u64, length: u64) {
+        if let Some(length) = NonZeroU64::new(length) {
+            let _ = rustix::fs::fadvise(&self.file, offset, Some(length), Advice::DontNeed);
+        }
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {

@@ -151,6 +151,14 @@ impl Object for StripedObject {
         Ok(done)
     }
 
+    fn drop_pages(&self, offset: u64, length: u64) {
+        for (place, part) in self.each() {
+            let from = self.stripes.share(place, offset);
+            let until = self.stripes.share(place, offset.saturating_add(length));
+            part.drop_pages(from, until - from);
+        }
+    }
+
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
         let end = end_of(offset, data.len() as u64)?;
         if data.is_empty() {

@@ -90,6 +90,10 @@ fn a_file_is_premigrated_seen_by_commands_and_evicted_while_its_archive_is_gone(
     assert_eq!(space["archives"][0]["premigrated_files"].as_u64(), Some(2), "{space}");
     let rows = grid.run(&["space", text(&grid.mountpoint())]).output();
     assert_says(&rows, &["2 more files", "evicting them frees"]);
+    let status = grid.run_on_root(&["status"], &[]).output();
+    assert_says(&status, &["2 premigrated files", "take"]);
+    let scrubbed = grid.run_on_root(&["scrub"], &["--archives", "--wait", "--json"]).output();
+    assert_eq!(json(&scrubbed)["progress"]["files"].as_u64(), Some(2), "{scrubbed}");
 
     let objects = || files_below(&cold.join("objects")).len();
     let file = fs::OpenOptions::new().append(true).open(&written);

@@ -7,6 +7,7 @@ mod locks;
 mod mapping;
 mod names;
 mod open;
+mod page_cache;
 mod placement;
 mod privilege;
 mod range;

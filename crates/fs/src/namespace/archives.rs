@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use forebay_base::DiskId;
 use forebay_disk::Disk;
 
 use super::{Fileset, Namespace};
 use crate::error::{FsError, Result};
-use crate::record::{DiskRecord, DiskUse, Placement};
+use crate::record::{DiskRecord, DiskUse, Placement, Premigrated};
 
 /// What sort of disk a pool is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,14 @@ impl Namespace {
     #[must_use]
     pub fn has_archives(&self) -> bool {
         self.shared.objects.has_archives()
+    }
+
+    /// What lies in an archive and on another disk too, in filesets that are open or rest.
+    pub(super) fn premigrated_to(&self, disk: DiskId) -> Premigrated {
+        let open = self.partitions().into_iter().map(|partition| partition.copies().premigrated());
+        let at_rest =
+            self.catalogue.list().into_iter().map(|fileset| fileset.premigrated_at_rest());
+        open.chain(at_rest).filter_map(|all| all.get(&disk).copied()).sum()
     }
 
     /// As [`Namespace::check_pool`], for new files, which must not begin in an archive.
@@ -84,7 +93,7 @@ impl Namespace {
         &self,
         pool: &str,
         sort: Sort,
-        except: Option<forebay_base::DiskId>,
+        except: Option<DiskId>,
     ) -> Result<()> {
         let disks = self.disks.read();
         let differs = |disk: &&DiskRecord| {

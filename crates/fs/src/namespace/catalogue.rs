@@ -16,7 +16,9 @@ use crate::error::{FsError, Result};
 use crate::key::{self, Key};
 use crate::number::NUMBER_MAX;
 use crate::partition::Partition;
-use crate::record::{DiskUsage, FilesetRecord, FilesetSettings, Placement, Stage, Usage, decode};
+use crate::record::{
+    DiskUsage, FilesetRecord, FilesetSettings, Placement, PremigratedTo, Stage, Usage, decode,
+};
 use crate::recovery::scan_prefix;
 use crate::stats::Counters;
 use crate::writeset::UsageOfDisks;
@@ -61,6 +63,7 @@ struct Rest {
     /// The epoch of its last owner, which it was.
     epoch: Epoch,
     disks: UsageOfDisks,
+    premigrated: PremigratedTo,
 }
 
 impl Fileset {
@@ -100,8 +103,9 @@ impl Fileset {
     /// Notes that it rests, as `partition` leaves it.
     pub fn rests(&self, partition: &Partition) {
         let (epoch, disks) = (partition.epoch(), partition.usage_of_disks());
+        let premigrated = partition.copies().premigrated();
         *self.usage_seen.lock() = Some(partition.usage());
-        *self.rest.lock() = Some(Rest { epoch, disks });
+        *self.rest.lock() = Some(Rest { epoch, disks, premigrated });
     }
 
     /// Notes that it is open again.
@@ -119,6 +123,11 @@ impl Fileset {
     pub fn usage_at_rest(&self, disk: DiskId) -> DiskUsage {
         let rest = self.rest.lock();
         rest.as_ref().and_then(|rest| rest.disks.get(&disk).copied()).unwrap_or_default()
+    }
+
+    /// What lies in archives too, by archive, if it rests.
+    pub fn premigrated_at_rest(&self) -> PremigratedTo {
+        self.rest.lock().as_ref().map(|rest| rest.premigrated.clone()).unwrap_or_default()
     }
 
     /// Name and settings in force.

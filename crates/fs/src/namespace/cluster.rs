@@ -606,6 +606,8 @@ impl Namespace {
                 Stale::Attributes(ino) => kernel.forget_attributes(*ino),
                 Stale::Entry(parent, name) => kernel.forget_entry(*parent, name),
                 Stale::Listing(ino) => kernel.forget_listing(*ino),
+                // In a cluster the kernel keeps no pages of files that are served.
+                Stale::Pages(..) => {}
             }
         }
     }

@@ -157,6 +157,24 @@ static ARCHIVE_FAILURES: Metric = Metric::counter(
     &["disk", "way"],
     "How often a file could not be moved into an archive (in) or brought back (out)",
 );
+static PREMIGRATED: Metric = Metric::gauge(
+    "forebay_archive_premigrated_files",
+    &["disk"],
+    "Premigrated files: they lie in the archive, and on another disk too. One that was written is counted until its object in \
+     the archive is removed",
+);
+static PREMIGRATED_BYTES: Metric = Metric::gauge(
+    "forebay_archive_premigrated",
+    &["disk"],
+    "Sum of the sizes of premigrated files: what evicting them would free on other disks",
+)
+.bytes();
+static PREMIGRATED_STORED: Metric = Metric::gauge(
+    "forebay_archive_premigrated_stored",
+    &["disk"],
+    "Bytes that premigrated files take in the archive",
+)
+.bytes();
 static ARCHIVE_REQUESTS: Metric = Metric::counter(
     "forebay_archive_requests",
     &["disk", "request"],
@@ -230,6 +248,9 @@ pub static TABLE: Table = Table {
         &ARCHIVE_MOVED,
         &ARCHIVE_MOVED_BYTES,
         &ARCHIVE_FAILURES,
+        &PREMIGRATED,
+        &PREMIGRATED_BYTES,
+        &PREMIGRATED_STORED,
         &ARCHIVE_REQUESTS,
         &ARCHIVE_REQUESTS_FAILED,
         &ARCHIVE_SENT,
@@ -312,6 +333,10 @@ impl Namespace {
             }
             if let Some(archive) = &disk.archive {
                 report_archive(page, &disk.location, archive);
+                let premigrated = disk.premigrated.unwrap_or_default();
+                page.set_whole(&PREMIGRATED, name, premigrated.files);
+                page.set_whole(&PREMIGRATED_BYTES, name, premigrated.bytes);
+                page.set_whole(&PREMIGRATED_STORED, name, premigrated.stored_bytes);
                 page.set_whole(&DISK_OBJECTS, name, disk.objects_in_use);
                 page.count(&DISK_ERRORS, name, disk.errors);
                 // It has no size.

@@ -39,6 +39,7 @@ pub(crate) mod quota;
 mod recalls;
 mod report;
 mod rest;
+mod scrub_archives;
 pub(crate) mod shared_disks;
 mod snapshots;
 mod striped_disks;
@@ -623,6 +624,7 @@ impl Namespace {
             let at_rest = filesets.iter().map(|fileset| fileset.usage_at_rest(disk.id));
             let mut found = DiskStatus::of(&disk.uuid, &*disk.disk, open.chain(at_rest).sum());
             found.archive = disk.archive_status();
+            found.premigrated = found.archive.map(|_| self.premigrated_to(disk.id));
             found.spare_objects = self.shared.objects.spares_on(disk.id) as u64;
             self.describe_use(disk, &mut found);
             let (reserve, held, refusal) = disk.space.reserve_state();
@@ -661,6 +663,12 @@ impl Namespace {
     #[must_use]
     pub fn take_stale_listings(&self) -> Vec<Ino> {
         self.shared.stale.take_listings()
+    }
+
+    /// As [`Namespace::take_stale`], but only pages that nobody will need soon.
+    #[must_use]
+    pub fn take_stale_pages(&self) -> Vec<(Ino, u64, u64)> {
+        self.shared.stale.take_pages()
     }
 
     /// Whether the kernel may hold something that changed.

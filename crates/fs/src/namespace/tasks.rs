@@ -8,6 +8,7 @@ use forebay_base::{DiskId, FilesetId};
 use parking_lot::{Condvar, Mutex};
 
 use super::Namespace;
+use super::scrub_archives::Reached;
 use crate::error::{FsError, Result};
 use crate::key::{self, Key};
 use crate::partition::Partition;
@@ -33,6 +34,8 @@ pub(super) struct Task {
     pub at_work: Mutex<AtWork>,
     /// Filesets that a policy has been through.
     pub been_through: Mutex<BTreeSet<FilesetId>>,
+    /// Where a scrub of archives continues that had to wait.
+    pub reached: Mutex<Reached>,
     /// In a cluster, what the fill of pools was found to ask for when the task began, as a policy: what one owner moves must not
     /// have the next one believe that the pool was never that full.
     pub decided: Mutex<Option<Policy>>,
@@ -53,6 +56,7 @@ impl Task {
                 saved: None,
             }),
             been_through: Mutex::default(),
+            reached: Mutex::default(),
             decided: Mutex::default(),
             asked: Mutex::default(),
         }
@@ -270,7 +274,8 @@ impl Namespace {
             Work::Drain { .. }
             | Work::Rebalance { .. }
             | Work::Policy { .. }
-            | Work::Scrub { .. } => None,
+            | Work::Scrub { .. }
+            | Work::ScrubArchives { .. } => None,
         };
         let progress = record.progress;
         let speed = self.shared.settings.task_speed.0;
@@ -345,7 +350,10 @@ impl Namespace {
                 self.change_disk(&disk, changes, |disk| disk.used = DiskUse::Normal)?;
                 self.shared.objects.disk(disk.id)?.set_use(DiskUse::Normal);
             }
-            Work::Rebalance { .. } | Work::Policy { .. } | Work::Scrub { .. } => {
+            Work::Rebalance { .. }
+            | Work::Policy { .. }
+            | Work::Scrub { .. }
+            | Work::ScrubArchives { .. } => {
                 self.root()?.change_disks(changes, |_| Ok(()))?;
             }
         }
@@ -482,6 +490,7 @@ impl Namespace {
             Work::Rebalance { pool } => self.rebalance_by_turns(task, pool),
             Work::Policy { policy } => self.carry_out(task, policy),
             Work::Scrub { fileset } => self.scrub_files(task, fileset.as_deref()),
+            Work::ScrubArchives { fileset } => self.scrub_archived(task, fileset.as_deref()),
         }
     }
 

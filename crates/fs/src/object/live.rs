@@ -45,6 +45,8 @@ pub struct LiveObject {
     /// The latest look of that node at it, of those that were told here.
     pub(super) latest_look: AtomicU64,
     pub(super) registration: OnceLock<Option<u32>>,
+    /// How far it was read, if it is large.
+    pub(crate) stream: super::stream::Stream,
     pub(super) direct: Option<Arc<dyn DirectAccess>>,
     pub(super) health: Arc<DiskHealth>,
     pub(super) open_count: Arc<AtomicUsize>,

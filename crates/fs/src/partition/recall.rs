@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use forebay_base::Ino;
+use forebay_base::{DiskId, Ino};
 
 use crate::error::{FsError, Result};
 use crate::object::{FsDisk, LiveObject};
@@ -30,6 +30,11 @@ impl Partition {
         let state = inode.lock();
         let at = state.file().and_then(|file| file.object);
         Ok(at.filter(|at| self.shared.objects.is_archive(at.disk)).map(|at| (at, state.size)))
+    }
+
+    /// Whether a disk is an archive.
+    pub(crate) fn is_in_archive(&self, disk: DiskId) -> bool {
+        self.shared.objects.is_archive(disk)
     }
 
     /// Whether somebody has said that a file stays out of archives.

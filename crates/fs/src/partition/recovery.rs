@@ -220,7 +220,7 @@ impl Partition {
         let sharing = Sharing::read(&*store)?;
         let fence = store.get(key::FENCED)?;
         let fenced = Fenced::found(fence.as_deref(), disks, (crashed, before.object_limit))?;
-        let copies = Copies::read(&*store, &settings, before.object_limit)?;
+        let copies = Copies::read(&*store, &settings, before.object_limit, &shared.objects)?;
         let term_before = read_term(&*store)?;
         if term_before.epoch != before.epoch {
             return Err(FsError::Damaged(format!(

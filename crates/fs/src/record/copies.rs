@@ -1,5 +1,7 @@
 //! Copies of files as a store has them.
 
+use std::collections::BTreeMap;
+
 use forebay_base::{DiskId, Epoch, Ino, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +34,44 @@ pub struct CopiesRecord {
     pub copies: Vec<ObjectRef>,
     /// Bytes that the one in an archive takes there.
     pub archived_bytes: u64,
+}
+
+/// Files that lie in an archive too, or did until they were written a moment ago.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Premigrated {
+    /// Their number.
+    pub files: u64,
+    /// Sum of their sizes, in bytes: what evicting them would free on other disks.
+    pub bytes: u64,
+    /// Bytes that they take in the archive.
+    pub stored_bytes: u64,
+}
+
+/// What is premigrated, by archive.
+pub type PremigratedTo = BTreeMap<DiskId, Premigrated>;
+
+impl Premigrated {
+    /// Adds a file, or takes one away.
+    pub fn count(&mut self, record: &CopiesRecord, is_added: bool) {
+        let one = Premigrated { files: 1, bytes: record.size, stored_bytes: record.archived_bytes };
+        // Sparse files can say more than a counter holds: it must come back to what it was.
+        let of = if is_added { u64::wrapping_add } else { u64::wrapping_sub };
+        *self = self.combined(&one, of);
+    }
+
+    fn combined(&self, other: &Premigrated, of: impl Fn(u64, u64) -> u64) -> Premigrated {
+        Premigrated {
+            files: of(self.files, other.files),
+            bytes: of(self.bytes, other.bytes),
+            stored_bytes: of(self.stored_bytes, other.stored_bytes),
+        }
+    }
+}
+
+impl std::iter::Sum for Premigrated {
+    fn sum<I: Iterator<Item = Premigrated>>(all: I) -> Premigrated {
+        all.fold(Premigrated::default(), |sum, one| sum.combined(&one, u64::wrapping_add))
+    }
 }
 
 impl CopiesRecord {

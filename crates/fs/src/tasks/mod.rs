@@ -41,13 +41,18 @@ pub enum Work {
         /// Name of the fileset; all of them if none is named.
         fileset: Option<String>,
     },
+    /// Reads what lies in archives, and compares it with its checksums.
+    ScrubArchives {
+        /// Name of the fileset; all of them if none is named.
+        fileset: Option<String>,
+    },
 }
 
 impl Work {
     /// Whether what is to be done depends on the fill of disks: in a cluster the nodes do it one after the other.
     pub(crate) fn goes_by_turns(&self) -> bool {
         match self {
-            Work::Drain { .. } | Work::Scrub { .. } => false,
+            Work::Drain { .. } | Work::Scrub { .. } | Work::ScrubArchives { .. } => false,
             Work::Rebalance { .. } => true,
             Work::Policy { policy } => policy.migrate.iter().any(|rule| rule.fill.is_some()),
         }
@@ -126,6 +131,8 @@ pub enum StoredWork {
     Scrub(Option<String>),
     /// See [`Work::Policy`]: with rules that premigrate.
     Premigrate(EncodedPolicy, Vec<Migrate>),
+    /// See [`Work::ScrubArchives`].
+    ScrubArchives(Option<String>),
 }
 
 impl From<&Work> for StoredWork {
@@ -140,6 +147,7 @@ impl From<&Work> for StoredWork {
                 StoredWork::Premigrate(policy.into(), policy.premigrate.clone())
             }
             Work::Scrub { fileset } => StoredWork::Scrub(fileset.clone()),
+            Work::ScrubArchives { fileset } => StoredWork::ScrubArchives(fileset.clone()),
         }
     }
 }
@@ -154,6 +162,7 @@ impl From<StoredWork> for Work {
                 Work::Policy { policy: Policy { premigrate, ..policy.into() } }
             }
             StoredWork::Scrub(fileset) => Work::Scrub { fileset },
+            StoredWork::ScrubArchives(fileset) => Work::ScrubArchives { fileset },
         }
     }
 }
@@ -209,6 +218,8 @@ impl TaskStatus {
             }
             Work::Scrub { fileset: Some(name) } => format!("scrub {name}"),
             Work::Scrub { fileset: None } => "scrub".to_owned(),
+            Work::ScrubArchives { fileset: Some(name) } => format!("scrub archives of {name}"),
+            Work::ScrubArchives { fileset: None } => "scrub archives".to_owned(),
         };
         TaskStatus {
             id,

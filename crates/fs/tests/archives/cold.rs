@@ -98,6 +98,16 @@ impl Cold {
         self.assert_clean();
     }
 
+    /// What can be said of the archive without a mount.
+    pub(crate) fn look(&self) -> forebay_fs::DiskStatus {
+        let disks = [
+            ("disk-one".to_owned(), self.rig.disk.as_disk()),
+            (COLD.to_owned(), self.archive(&FailPoints::none())),
+        ];
+        let found = forebay_fs::offline::look(&self.rig.stores(), &disks).unwrap();
+        found.disks.into_iter().find(|disk| disk.uuid == COLD).unwrap()
+    }
+
     pub(crate) fn objects(&self) -> Vec<String> {
         let names = self.bucket.names().into_iter().map(|(name, _)| name);
         names.filter(|name| name.starts_with("objects/")).collect()

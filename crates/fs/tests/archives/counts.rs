@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use forebay_base::{DiskId, Ino};
-use forebay_fs::record::{DiskUsage, Occupancy};
-use forebay_fs::{ArchiveStatus, DiskStatus, Moves, key};
+use forebay_fs::record::{DiskUsage, Occupancy, Premigrated};
+use forebay_fs::{ArchiveStatus, DiskStatus, Migrated, Moves, key};
 use forebay_store::{Batch, Store as _};
 
 use crate::cold::{COLD, Cold, archive, with_archived_file};
 use crate::support::{self, READ, Shorthand as _, User};
+
+const PREMIGRATED: Migrated = Migrated::Premigrated { bytes: 7 };
 
 fn status(fs: &User) -> DiskStatus {
     fs.disk_status().into_iter().find(|disk| disk.uuid == COLD).unwrap()
@@ -47,6 +49,43 @@ fn what_lies_in_an_archive_is_counted_at_once_and_over_a_mount() {
     assert_eq!(in_archive(&fs), (0, false));
     let here = fs.disk_status().into_iter().find(|disk| disk.uuid != COLD).unwrap();
     assert_eq!(here.files.unwrap().bytes, 1 << 20);
+    cold.close(fs);
+}
+
+#[test]
+fn premigrated_files_are_counted_until_they_are_written_removed_or_evicted() {
+    let cold = Cold::new();
+    let counted = |fs: &User| {
+        let Premigrated { files, bytes, stored_bytes } = status(fs).premigrated.unwrap();
+        assert_eq!(stored_bytes > 0, files > 0);
+        (files, bytes, status(fs).files.unwrap().bytes)
+    };
+    let fs = cold.open();
+    assert_eq!(counted(&fs), (0, 0, 0));
+    let [first, second, _third] = ["first", "second", "third"].map(|name| {
+        let ino = fs.make_file(Ino::ROOT, name);
+        fs.write_file(ino, 0, b"content");
+        assert_eq!(fs.premigrate_files("archive", &[ino]).unwrap(), [PREMIGRATED]);
+        ino
+    });
+    assert_eq!(counted(&fs), (3, 21, 0));
+    fs.migrate_files("archive", &[first]).unwrap();
+    assert_eq!(counted(&fs), (2, 14, 7));
+    fs.commit().unwrap();
+    cold.close(fs);
+    assert_eq!(cold.look().premigrated.map(|all| (all.files, all.bytes)), Some((2, 14)));
+    let fs = cold.open();
+    assert_eq!(counted(&fs), (2, 14, 7), "over a mount");
+    fs.write_file(second, 0, b"CONTENT");
+    fs.unlink(Ino::ROOT, b"third").unwrap();
+    fs.commit().unwrap();
+    fs.make_copies().unwrap();
+    assert_eq!(counted(&fs), (0, 0, 7));
+    assert_eq!(fs.premigrate_files("archive", &[second]).unwrap(), [PREMIGRATED]);
+    fs.commit().unwrap();
+    cold.crash(fs, None);
+    let fs = cold.open();
+    assert_eq!(counted(&fs), (1, 7, 7), "after a crash");
     cold.close(fs);
 }
 

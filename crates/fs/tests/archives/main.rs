@@ -4,6 +4,7 @@
 mod cold;
 mod counts;
 mod premigrated;
+mod scrub;
 #[path = "../support/mod.rs"]
 mod support;
 

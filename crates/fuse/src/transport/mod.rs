@@ -108,12 +108,17 @@ pub(crate) fn tell_of_changes(fs: &Namespace, device: &Arc<Device>) {
     for ino in fs.take_stale_attributes() {
         warn(ino, device.forget_attributes(ino));
     }
-    let moved = fs.take_stale_listings();
-    if moved.is_empty() {
+    let (moved, passed) = (fs.take_stale_listings(), fs.take_stale_pages());
+    if moved.is_empty() && passed.is_empty() {
         return;
     }
     let device = Arc::clone(device);
-    let tell = move || moved.into_iter().for_each(|ino| warn(ino, device.forget_listing(ino)));
+    let tell = move || {
+        moved.into_iter().for_each(|ino| warn(ino, device.forget_listing(ino)));
+        for (ino, from, until) in passed {
+            warn(ino, device.forget_pages(ino, from, until));
+        }
+    };
     if let Err(error) = std::thread::Builder::new().name("listings".to_owned()).spawn(tell) {
         tracing::warn!(%error, "the kernel could not be notified of directories that were moved");
     }

@@ -209,13 +209,13 @@ impl Partition {
         good
     }
 
-    /// The copy in an archive, if there is one and it may stay.
+    /// The copy in an archive, if there is one and it may stay: not one that was found to be damaged.
     pub(super) fn good_archived(&self, record: &CopiesRecord) -> Option<ObjectRef> {
         let objects = &self.shared.objects;
         let at = record.archived(|disk| objects.is_archive(disk))?;
         // Of one that does not answer too.
         let stays = objects.disk(at.disk).is_ok_and(|disk| disk.used() == DiskUse::Normal);
-        stays.then_some(at)
+        (stays && !self.copies.is_distrusted(at)).then_some(at)
     }
 
     /// Makes copies of an object, published and synced, until there are `wanted` with those that are `kept`, or no other

@@ -19,6 +19,7 @@ mod making;
 mod premigrate;
 mod takeover;
 mod verify;
+mod verify_archived;
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -31,11 +32,14 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) use self::making::Settled;
 pub(crate) use self::verify::Verified;
+pub(crate) use self::verify_archived::Archived;
 use crate::error::{FsError, Result};
 use crate::key::{self, Key};
-use crate::object::LiveObject;
+use crate::object::{LiveObject, Objects};
 use crate::partition::Partition;
-use crate::record::{CopiesRecord, FilesetSettings, InodeRecord, ObjectRef, decode, encode};
+use crate::record::{
+    CopiesRecord, FilesetSettings, InodeRecord, ObjectRef, PremigratedTo, decode, encode,
+};
 use crate::writeset::{Known, Removal, WriteSet};
 
 /// Files are synced with their copies by so many threads at a time, each file by one of them.
@@ -64,11 +68,16 @@ pub(crate) struct Copies {
     look_due: AtomicBool,
     /// Why some files have fewer copies than they are to have.
     shortage: Mutex<Option<String>>,
+    /// Copies in archives: changed in the critical section of the write set.
+    premigrated: Mutex<PremigratedTo>,
+    /// Copies in archives that were found to be damaged, until no record names them.
+    distrusted: Mutex<HashSet<ObjectRef>>,
     syncing: [Mutex<()>; SYNCING],
 }
 
 impl Copies {
-    /// What the store of a fileset says, whose objects have numbers below `objects_below`.
+    /// What the store of a fileset says, whose objects have numbers below `objects_below`. Where there are archives all records of
+    /// copies are read once, to know how many files lie there too.
     ///
     /// # Errors
     /// What the store says.
@@ -76,12 +85,16 @@ impl Copies {
         store: &dyn Store,
         settings: &FilesetSettings,
         objects_below: u64,
+        objects: &Objects,
     ) -> Result<Copies> {
         let (from, to) = key::prefix_range(&[key::COPIES]);
         let copies = Copies::default();
         let has_any = !store.scan(&from, &to, 1)?.is_empty();
         copies.in_use.store(has_any, Ordering::Release);
         copies.none_from.store(if has_any { objects_below } else { 0 }, Ordering::Release);
+        if has_any && objects.has_archives() {
+            *copies.premigrated.lock() = count_premigrated(store, |disk| objects.is_archive(disk))?;
+        }
         copies.want(settings.copies);
         copies.look_due.store(copies.is_in_use(), Ordering::Release);
         Ok(copies)
@@ -153,6 +166,21 @@ impl Copies {
         (self.changed.lock().len() as u64, self.shortage.lock().clone())
     }
 
+    /// A copy in an archive was found to be damaged or missing.
+    fn distrust(&self, at: ObjectRef) {
+        self.distrusted.lock().insert(at);
+    }
+
+    fn is_distrusted(&self, at: ObjectRef) -> bool {
+        let distrusted = self.distrusted.lock();
+        !distrusted.is_empty() && distrusted.contains(&at)
+    }
+
+    /// What lies in archives too.
+    pub fn premigrated(&self) -> PremigratedTo {
+        self.premigrated.lock().clone()
+    }
+
     /// Says why files have fewer copies than they are to have; nothing if they have not.
     pub fn note_shortage(&self, why: Option<String>) {
         let mut shortage = self.shortage.lock();
@@ -181,6 +209,25 @@ impl CopiesRecord {
     fn tells_later_changes(&self) -> bool {
         self.made.since(self.modified) >= TICK
     }
+}
+
+/// Counts the copies in archives that a store has records of.
+///
+/// # Errors
+/// What the store says.
+pub(crate) fn count_premigrated(
+    store: &dyn Store,
+    is_archive: impl Fn(DiskId) -> bool,
+) -> Result<PremigratedTo> {
+    let mut found = PremigratedTo::new();
+    crate::recovery::scan_prefix(store, &[key::COPIES], &mut |_, value| {
+        let record: CopiesRecord = decode("copies", value)?;
+        if let Some(at) = record.archived(&is_archive) {
+            found.entry(at.disk).or_default().count(&record, true);
+        }
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 /// An object and what there is to know of its copies.
@@ -234,9 +281,15 @@ impl Partition {
             None if before.is_some() => writes.delete(key::copies(id)),
             None => {}
         }
+        let objects = &self.shared.objects;
         for (record, count) in [(before, -1), (now, 1)] {
-            for at in record.into_iter().flat_map(|record| &record.copies) {
+            let Some(record) = record else { continue };
+            for at in &record.copies {
                 writes.count_on(at.disk, count, (0, 0));
+            }
+            if let Some(at) = record.archived(|disk| objects.is_archive(disk)) {
+                let mut premigrated = self.copies.premigrated.lock();
+                premigrated.entry(at.disk).or_default().count(record, count > 0);
             }
         }
     }
@@ -411,6 +464,7 @@ impl Partition {
         }
         self.shared.fail_points.reach("copy.replaced")?;
         replaced.into_iter().for_each(|at| {
+            self.copies.distrusted.lock().remove(&at);
             self.shared.objects.remove_now(Removal { at, bytes: 0 });
         });
         Ok(())

@@ -29,7 +29,10 @@ pub(crate) struct Packed {
 
 impl Partition {
     /// The record of the copies of an object, if one of them lies in an archive that may be used and is not behind.
-    fn premigrated_record(&self, at: ObjectRef) -> Result<Option<(CopiesRecord, ObjectRef)>> {
+    pub(super) fn premigrated_record(
+        &self,
+        at: ObjectRef,
+    ) -> Result<Option<(CopiesRecord, ObjectRef)>> {
         if !self.copies.may_concern(at.id) {
             return Ok(None);
         }

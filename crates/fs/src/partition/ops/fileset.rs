@@ -15,7 +15,7 @@ use crate::partition::Partition;
 use crate::partition::damage::DamagedFile;
 use crate::record::{
     DiskRecord, DiskUsage, DiskUse, Durability, FilesetRecord, FilesetSettings, Kind, Occupancy,
-    Placement, Usage, decode, encode,
+    Placement, Premigrated, Usage, decode, encode,
 };
 use crate::stale::Stale;
 use crate::writeset::Known;
@@ -92,6 +92,9 @@ pub struct DiskStatus {
     /// What happened to an archive since the mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive: Option<ArchiveStatus>,
+    /// What lies in an archive and on another disk too; `None` of other disks. Those files are not among the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub premigrated: Option<Premigrated>,
     /// Fresh objects in stock.
     pub spare_objects: u64,
     /// Bytes that are to be kept aside for commits on a full disk, while mounted.
@@ -331,6 +334,7 @@ impl DiskStatus {
             objects_in_use: usage.objects,
             files: usage.files,
             archive: None,
+            premigrated: None,
             spare_objects: 0,
             reserve_bytes: 0,
             reserve_held_bytes: 0,

@@ -534,6 +534,9 @@ impl Partition {
     fn last_close(&self, ino: Ino, state: &mut State, access: Access, is_open_there: Option<bool>) {
         let (size, linked) = (state.size, state.nlink > 0);
         let Some(file) = state.file_mut() else { return };
+        if file.live.as_ref().is_some_and(|live| live.stream.ended()) && linked {
+            self.shared.stale.add([Stale::Pages(ino, 0, size)]);
+        }
         // A shared mapping outlives its file descriptor, and would lose its file.
         let live = file.live.as_ref();
         let is_far = live.is_some_and(|live| live.object.remote().is_some());

@@ -14,6 +14,7 @@ use crate::inode::State;
 use crate::object::LiveObject;
 use crate::partition::Partition;
 use crate::partition::quota::settle;
+use crate::stale::Stale;
 use crate::stats::Operation;
 
 /// Most bytes of a file: what a signed 64-bit offset can say.
@@ -30,23 +31,39 @@ impl Partition {
 
     fn read_now(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let inode = self.inode(ino)?;
-        let (live, whole_through) = {
+        let (live, whole_through, size) = {
             let mut state = inode.lock();
             if state.file().is_some_and(|file| file.object.is_none()) {
                 return Ok(0);
             }
             let live = self.live_object(&mut state)?;
             let is_cut = state.file().is_some_and(|file| file.is_cut);
-            (live, if is_cut { state.size } else { 0 })
+            (live, if is_cut { state.size } else { 0 }, state.size)
         };
         let read =
             self.shared.objects.observe(live.at.disk, live.object.read_at(offset, buffer))?;
         if read < buffer.len() && offset.saturating_add(read as u64) < whole_through {
             return Err(FsError::Io(format!("inode {ino}: its object has lost bytes; run fsck")));
         }
+        let threshold = self.shared.settings.seq_discard_threshold.0;
+        if threshold > 0 && size >= threshold {
+            self.drop_passed(ino, &live, (offset, read as u64), size);
+        }
         self.count(Operation::Read);
         self.counters.add(Operation::BytesRead, read as u64);
         Ok(read)
+    }
+
+    /// Drops from memory what a program that reads a large file from one end to the other has passed.
+    fn drop_passed(&self, ino: Ino, live: &LiveObject, read: (u64, u64), size: u64) {
+        let passed = live.stream.passed(read, size);
+        if let Some((from, until)) = passed.below {
+            live.object.drop_pages(from, until - from);
+        }
+        // The kernel keeps no pages of the mount in a cluster.
+        if let Some((from, until)) = passed.above.filter(|_| !self.shared.has_other_nodes()) {
+            self.shared.stale.add([Stale::Pages(ino, from, until)]);
+        }
     }
 
     /// Writes `data` at the end of an open file, wherever that is by now: in one step with the appends of others.
