@@ -35,8 +35,8 @@ fn names(folder: &Path) -> Vec<String> {
 /// What a listing says of the cache.
 fn status(grid: &Mounted) -> Value {
     let listed = json(&grid.run_on_root(&["fileset", "list"], &["--json"]).output());
-    let all = listed.as_array().expect("is a list").iter();
-    let found = all.filter(|fileset| fileset["name"] == "inputs").cloned().next();
+    let mut all = listed.as_array().expect("is a list").iter();
+    let found = all.find(|fileset| fileset["name"] == "inputs");
     found.expect("is listed")["cache"].clone()
 }
 

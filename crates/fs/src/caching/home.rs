@@ -66,7 +66,7 @@ fn kind_of(stat: &Stat) -> Option<Kind> {
 }
 
 fn entry_of(stat: &Stat, kind: Kind, target: Vec<u8>) -> Entry {
-    let seconds = stat.st_mtime as i64;
+    let seconds = stat.st_mtime;
     let nanoseconds = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
     Entry {
         kind,

@@ -14,6 +14,7 @@ use super::Namespace;
 use crate::grants::Item;
 use crate::owner::Owner;
 use crate::partition::Partition;
+use crate::stale::Stale;
 
 /// How long an answer may take from here into the kernel.
 pub(crate) const ANSWER_TIME: Duration = Duration::from_millis(100);
@@ -71,6 +72,36 @@ pub(super) struct Kernel {
 }
 
 impl Namespace {
+    /// What the kernel may hold although it changed; the front end tells it.
+    #[must_use]
+    pub fn take_stale(&self) -> Vec<Stale> {
+        self.shared.stale.take()
+    }
+
+    /// As [`Namespace::take_stale`], but only inodes whose attributes are stale: quick if there are none.
+    #[must_use]
+    pub fn take_stale_attributes(&self) -> Vec<Ino> {
+        self.shared.stale.take_attributes()
+    }
+
+    /// As [`Namespace::take_stale`], but only directories that were moved.
+    #[must_use]
+    pub fn take_stale_listings(&self) -> Vec<Ino> {
+        self.shared.stale.take_listings()
+    }
+
+    /// As [`Namespace::take_stale`], but only pages that nobody will need soon.
+    #[must_use]
+    pub fn take_stale_pages(&self) -> Vec<(Ino, u64, u64)> {
+        self.shared.stale.take_pages()
+    }
+
+    /// Whether the kernel may hold something that changed.
+    #[must_use]
+    pub fn has_stale(&self) -> bool {
+        !self.shared.stale.is_empty()
+    }
+
     /// From now on the kernel is told of changes that other nodes make. It keeps what it was told for `times`.
     pub fn set_kernel_cache(&self, cache: Arc<dyn KernelCache>, times: impl Into<KernelTimes>) {
         let times = times.into();

@@ -93,7 +93,7 @@ use crate::recovery::{Opening, read_superblock};
 use crate::reserve::Reserve;
 use crate::settings::Settings;
 use crate::shared::{Bell, Shared};
-use crate::stale::{Stale, StaleList};
+use crate::stale::StaleList;
 use crate::untold::Untold;
 use crate::writeset::Crowd;
 
@@ -643,38 +643,6 @@ impl Namespace {
             found
         };
         self.shared.objects.disks.all().filter(|disk| wanted(disk)).map(status).collect()
-    }
-
-    // --- what the kernel may hold although it changed ---
-
-    /// What the kernel may hold although it changed; the front end tells it.
-    #[must_use]
-    pub fn take_stale(&self) -> Vec<Stale> {
-        self.shared.stale.take()
-    }
-
-    /// As [`Namespace::take_stale`], but only inodes whose attributes are stale: quick if there are none.
-    #[must_use]
-    pub fn take_stale_attributes(&self) -> Vec<Ino> {
-        self.shared.stale.take_attributes()
-    }
-
-    /// As [`Namespace::take_stale`], but only directories that were moved.
-    #[must_use]
-    pub fn take_stale_listings(&self) -> Vec<Ino> {
-        self.shared.stale.take_listings()
-    }
-
-    /// As [`Namespace::take_stale`], but only pages that nobody will need soon.
-    #[must_use]
-    pub fn take_stale_pages(&self) -> Vec<(Ino, u64, u64)> {
-        self.shared.stale.take_pages()
-    }
-
-    /// Whether the kernel may hold something that changed.
-    #[must_use]
-    pub fn has_stale(&self) -> bool {
-        !self.shared.stale.is_empty()
     }
 
     /// Commits everything done so far in a fileset, and copies its store into a new file; returns the number of
