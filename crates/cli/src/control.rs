@@ -3,7 +3,7 @@
 mod socket;
 mod status;
 
-use forebay_base::{Ino, NodeId};
+use forebay_base::Ino;
 use forebay_fs::caching::CacheSettings;
 use forebay_fs::census::Census;
 use forebay_fs::policy::{Place, Policy, PolicyReport};
@@ -11,9 +11,7 @@ use forebay_fs::quota::{QuotaChange, QuotaStatus, Subject};
 use forebay_fs::record::{Durability, Placement};
 use forebay_fs::snapshot::{CloneBytes, CloneStatus, SnapshotDiff, SnapshotStatus, SnapshotsSpace};
 use forebay_fs::tasks::TaskStatus;
-use forebay_fs::{
-    DiskStatus, Evicted, FilePlace, FilesetStatus, LostDisk, Migrated, Namespace, NewFileset,
-};
+use forebay_fs::{DiskStatus, Evicted, FilePlace, LostDisk, Migrated, Namespace, NewFileset};
 use forebay_node::members::visit::Wait;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
