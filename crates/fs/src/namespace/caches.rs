@@ -116,7 +116,9 @@ impl Namespace {
     /// A fileset is gone.
     pub(super) fn forget_cache(&self, id: FilesetId) {
         self.caches.looked.lock().remove(&id);
-        if let Some(cache) = self.caches.known.write().remove(&id) {
+        // The lock is not held while threads end: every request asks for it.
+        let known = self.caches.known.write().remove(&id);
+        if let Some(cache) = known {
             cache.stop();
         }
     }
@@ -211,6 +213,18 @@ impl Namespace {
     pub(super) fn check_own_xattr(&self, fileset: FilesetId, name: &[u8]) -> Result<()> {
         let is_own = name == caching::PATH || name == caching::SETTINGS;
         if is_own && self.is_cache(fileset) { Err(FsError::NotPermitted) } else { Ok(()) }
+    }
+
+    /// Names of extended attributes, without those by which inodes of a cache follow their home.
+    pub(super) fn without_own_xattrs(&self, fileset: FilesetId, names: Vec<u8>) -> Vec<u8> {
+        if !self.is_cache(fileset) {
+            return names;
+        }
+        let is_shown = |name: &&[u8]| {
+            let name = name.strip_suffix(b"\0").unwrap_or(name);
+            name != caching::PATH && name != caching::SETTINGS
+        };
+        names.split_inclusive(|byte| *byte == 0).filter(is_shown).flatten().copied().collect()
     }
 
     /// The kernel keeps nothing of a cache: it asks again, and is answered from memory.
@@ -518,6 +532,10 @@ impl Namespace {
                 Fetch::Changed => {
                     let now = self.at_home((cache, visit), || look_again(&file))?;
                     let _one_at_a_time = cache.applying.lock();
+                    if partition.home_path(ino)?.map(|home| home.path) != wanted.path {
+                        // It was changed here meanwhile: it is opened as it is now.
+                        return Ok(());
+                    }
                     partition.take_attributes_of_home(ino, &now)?;
                 }
             }

@@ -368,7 +368,8 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Stale`], [`FsError::Io`].
     pub fn list_xattrs(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.at(ino, |owner| owner.list_xattrs(ino))
+        let names = self.at(ino, |owner| owner.list_xattrs(ino))?;
+        Ok(self.without_own_xattrs(ino.fileset(), names))
     }
 
     /// Sets an extended attribute. Setting an access control list sets the mode bits it stands for.
@@ -385,8 +386,9 @@ impl Namespace {
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// [`FsError::NoAttribute`].
+    /// [`FsError::NoAttribute`]; [`FsError::NotPermitted`] for one by which an inode of a cache follows its home.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        self.check_own_xattr(ino.fileset(), name)?;
         self.change(ino, || Touched::inode(ino), |owner| owner.remove_xattr(ino, name))
     }
 

@@ -153,7 +153,7 @@ fn a_read_only_cache_refuses_every_change() {
         fs.set_attributes(ino, SetAttributes { size: Some(0), ..SetAttributes::default() })
             .map(drop),
         fs.set_xattr(ino, set),
-        fs.remove_xattr(ino, b"trusted.forebay.home"),
+        fs.remove_xattr(ino, b"user.x"),
         fs.open_file(ino, WRITE, ROOT).map(drop),
         fs.open_file(ino, TRUNCATE, ROOT).map(drop),
         fs.open_file(ino, Access { write: false, ..TRUNCATE }, ROOT).map(drop),
@@ -356,6 +356,13 @@ fn changes_of_a_local_update_cache_stay_here_and_the_rest_follows_the_home() {
         kill_set_gid: false,
     };
     assert!(matches!(fs.set_xattr(new, own), Err(FsError::NotPermitted)));
+    // Nor are those that are there shown or removed.
+    for (ino, name) in [(at("d/unread"), "home"), (top, "home"), (top, "cache")] {
+        let name = format!("trusted.forebay.{name}");
+        let removed = fs.remove_xattr(ino, name.as_bytes());
+        assert!(matches!(removed, Err(FsError::NotPermitted)), "{name}: {removed:?}");
+        assert_eq!(fs.list_xattrs(ino).unwrap(), b"");
+    }
     // What is not at home is not dropped with the cache.
     assert!(refused(fs.remove_fileset(CACHE)).contains("remove them first"));
     assert_eq!(fs.contents(new), b"new");
