@@ -64,7 +64,7 @@ pub(crate) use partition::{commit, ops, shortage};
 
 pub use attributes::{Attributes, KeepName, SetAttributes, SetId, SetTime};
 pub use cache::INODE_COST;
-pub use caching::{CacheMode, CacheStatus, HomeNeed, NewCache};
+pub use caching::{CacheMode, CacheStatus, HomeNeed};
 pub use closes::await_closes;
 pub use commit::CommitHealth;
 pub use directory::NAME_MAX;

@@ -9,7 +9,9 @@ use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use forebay_base::Timestamp;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, StatxAttributes, StatxFlags,
+};
 use rustix::io::Errno;
 
 use super::HomeIdentity;
@@ -82,7 +84,14 @@ fn entry_of(stat: &Stat, kind: Kind, target: Vec<u8>) -> Entry {
     }
 }
 
-/// What lies under a name of an open directory; none if that is nothing, or a pipe, socket or device.
+/// Whether another file system is mounted on a name.
+fn is_mounted_on(directory: BorrowedFd<'_>, name: &std::ffi::CStr) -> bool {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let found = rustix::fs::statx(directory, name, flags, StatxFlags::empty());
+    found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+/// What lies under a name of an open directory; none if that is nothing, a pipe, socket or device, or another file system.
 fn entry_at(
     directory: BorrowedFd<'_>,
     name: &std::ffi::CStr,
@@ -99,6 +108,9 @@ fn entry_at(
         },
         _ => Vec::new(),
     };
+    if kind != Kind::Symlink && is_mounted_on(directory, name) {
+        return Ok(None);
+    }
     Ok(Some(entry_of(&stat, kind, target)))
 }
 
@@ -142,8 +154,10 @@ impl HomeTree {
         let top = self.top()?;
         let shown = if path.is_empty() { b"." } else { path };
         let name = CString::new(shown).map_err(|_| FsError::Invalid)?;
-        let within =
-            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let within = ResolveFlags::BENEATH
+            | ResolveFlags::NO_SYMLINKS
+            | ResolveFlags::NO_MAGICLINKS
+            | ResolveFlags::NO_XDEV;
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mut tries = TRIES;
         loop {
@@ -177,8 +191,8 @@ impl HomeTree {
     pub fn list(&self, path: &[u8], goes_on: &mut dyn FnMut()) -> Result<Option<Listing>> {
         let Some(directory) = self.list_some(path)? else { return Ok(None) };
         let away = |errno| said(path, errno);
-        let own =
-            entry_of(&rustix::fs::fstat(&directory).map_err(away)?, Kind::Directory, Vec::new());
+        let stat = rustix::fs::fstat(&directory).map_err(away)?;
+        let own = entry_of(&stat, Kind::Directory, Vec::new());
         let mut found = Vec::new();
         for entry in Dir::read_from(&directory).map_err(away)? {
             let entry = entry.map_err(away)?;
@@ -199,7 +213,8 @@ impl HomeTree {
         let Some(opened) = self.reach(path, flags)? else { return Ok(None) };
         let stat = rustix::fs::fstat(&opened).map_err(|errno| said(path, errno))?;
         let is_file = kind_of(&stat) == Some(Kind::File);
-        Ok(is_file.then(|| (File::from(opened), entry_of(&stat, Kind::File, Vec::new()))))
+        let entry = entry_of(&stat, Kind::File, Vec::new());
+        Ok(is_file.then(|| (File::from(opened), entry)))
     }
 }
 

@@ -79,19 +79,6 @@ impl CacheSettings {
     }
 }
 
-/// A cache fileset that is to be made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NewCache {
-    /// Path of the home's directory.
-    pub home: String,
-    /// What it does with changes.
-    pub mode: CacheMode,
-    /// See [`CacheSettings::refresh_seconds`].
-    pub refresh_seconds: u64,
-    /// See [`CacheSettings::timeout_seconds`].
-    pub timeout_seconds: u64,
-}
-
 /// A cache fileset, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheStatus {

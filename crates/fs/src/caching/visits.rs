@@ -56,6 +56,8 @@ pub(crate) struct Visit {
     pub total: AtomicU64,
     /// Nobody waits for it any more.
     is_given_up: AtomicBool,
+    /// It does not wait in the queue any more.
+    is_begun: AtomicBool,
     waiters: AtomicU64,
     outcome: Mutex<Option<Result<()>>>,
     ended: Condvar,
@@ -97,6 +99,8 @@ impl Visit {
 struct Queue {
     known: HashMap<Errand, Arc<Visit>>,
     waiting: [VecDeque<Arc<Visit>>; 2],
+    /// Those that a thread carries out.
+    running: [Vec<Arc<Visit>>; 2],
     threads: [usize; 2],
     is_over: bool,
 }
@@ -236,7 +240,7 @@ impl Cache {
     }
 
     /// The home does not answer.
-    pub fn is_away(&self, why: &str, now: Instant) {
+    pub fn note_away(&self, why: &str, now: Instant) {
         let mut away = self.away.lock();
         if away.is_none() {
             tracing::warn!(home = self.settings.home, why, "the home of a cache is unreachable");
@@ -245,7 +249,7 @@ impl Cache {
     }
 
     /// The home answers.
-    pub fn is_back(&self) {
+    pub fn note_back(&self) {
         if self.away.lock().take().is_some() {
             tracing::info!(home = self.settings.home, "the home of a cache answers again");
         }
@@ -254,7 +258,7 @@ impl Cache {
     // --- visits ---
 
     /// Joins those who wait for an errand, and says who is to run it.
-    pub fn join(&self, errand: Errand, may_start: bool, now: Instant) -> (Arc<Visit>, Runner) {
+    pub fn join(&self, errand: Errand, may_start: bool) -> (Arc<Visit>, Runner) {
         let mut queue = self.queue.lock();
         if let Some(known) = queue.known.get(&errand) {
             known.waiters.fetch_add(1, Ordering::AcqRel);
@@ -266,10 +270,11 @@ impl Cache {
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
             is_given_up: AtomicBool::new(false),
+            is_begun: AtomicBool::new(false),
             waiters: AtomicU64::new(1),
             outcome: Mutex::default(),
             ended: Condvar::new(),
-            at_home: Mutex::new(Some(now)),
+            at_home: Mutex::default(),
         });
         queue.known.insert(errand, Arc::clone(&visit));
         if !may_start || queue.is_over {
@@ -315,10 +320,31 @@ impl Cache {
         next
     }
 
+    /// A visit begins.
+    pub fn begin(&self, visit: &Arc<Visit>) {
+        self.queue.lock().running[visit.errand.lane()].push(Arc::clone(visit));
+        visit.is_begun.store(true, Ordering::Release);
+    }
+
+    /// Since when the home has not answered whom a visit waits for: the visit itself, or all that run before it.
+    pub fn silent_since(&self, visit: &Visit) -> Option<Instant> {
+        if visit.is_begun.load(Ordering::Acquire) {
+            return visit.waits_since();
+        }
+        let queue = self.queue.lock();
+        let running = &queue.running[visit.errand.lane()];
+        if running.len() < THREADS_MAX {
+            return None;
+        }
+        let since: Option<Vec<Instant>> = running.iter().map(|visit| visit.waits_since()).collect();
+        since?.into_iter().max()
+    }
+
     /// A visit is over.
     pub fn end(&self, visit: &Arc<Visit>, outcome: Result<()>) {
         {
             let mut queue = self.queue.lock();
+            queue.running[visit.errand.lane()].retain(|running| !Arc::ptr_eq(running, visit));
             if queue.known.get(&visit.errand).is_some_and(|known| Arc::ptr_eq(known, visit)) {
                 queue.known.remove(&visit.errand);
             }
@@ -334,6 +360,13 @@ impl Cache {
         for visit in queue.known.values() {
             visit.is_given_up.store(true, Ordering::Release);
         }
+        // No thread takes these any more.
+        let waiting = std::mem::take(&mut queue.waiting);
+        for visit in waiting.into_iter().flatten() {
+            queue.known.remove(&visit.errand);
+            *visit.outcome.lock() = Some(Err(FsError::Interrupted));
+            visit.ended.notify_all();
+        }
         while queue.threads.iter().any(|threads| *threads > 0) {
             if self.changed.wait_for(&mut queue, STOP_MAX).timed_out() {
                 tracing::warn!(
@@ -343,5 +376,43 @@ impl Cache {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caching::{CacheMode, HomeIdentity};
+
+    #[test]
+    fn a_visit_in_the_queue_waits_while_one_of_those_before_it_is_answered() {
+        let cache = Cache::new(CacheSettings {
+            home: "/home".to_owned(),
+            mode: CacheMode::ReadOnly,
+            refresh_seconds: 0,
+            timeout_seconds: 10,
+            identity: HomeIdentity { file_system: 0, inode: 0 },
+        });
+        let join = |number| cache.join(Errand::Bytes(Ino(number)), true).0;
+        let visits: Vec<_> = (2..7).map(join).collect();
+        let Some((queued, _)) = visits.split_last() else { panic!("there are five") };
+        let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+        assert_eq!(cache.silent_since(queued), None);
+        let mut running = Vec::new();
+        while running.len() < THREADS_MAX {
+            let Some(visit) = cache.next(1) else { panic!("visits wait") };
+            cache.begin(&visit);
+            assert_eq!(cache.silent_since(&visit), None);
+            visit.begin_step(now);
+            assert_eq!(cache.silent_since(&visit), Some(now));
+            running.push(visit);
+        }
+        assert_eq!(cache.silent_since(queued), Some(now));
+        running[2].end_step();
+        assert_eq!(cache.silent_since(queued), None);
+        running[2].begin_step(later);
+        assert_eq!(cache.silent_since(queued), Some(later));
+        cache.end(&running[0], Ok(()));
+        assert_eq!(cache.silent_since(queued), None);
     }
 }

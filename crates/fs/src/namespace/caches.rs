@@ -96,7 +96,7 @@ impl Namespace {
         if self.cluster.is_none() && partition.number() != FilesetId::ROOT {
             self.note_cache(partition.number(), partition.cache_settings()?)?;
             if self.is_cache(partition.number()) {
-                partition.is_cache_now();
+                partition.note_cache();
             }
         }
         Ok(())
@@ -337,7 +337,7 @@ impl Namespace {
     /// Has a thread run an errand; without threads it is run here. Whether it was.
     fn send(&self, cache: &Arc<Cache>, errand: Errand) -> (Arc<Visit>, bool) {
         let threads = self.caches.namespace.get();
-        let (visit, runner) = cache.join(errand, threads.is_some(), self.instant());
+        let (visit, runner) = cache.join(errand, threads.is_some());
         let is_run_here = match (runner, threads) {
             (Runner::Thread, _) => false,
             (Runner::New(lane), Some(namespace)) => {
@@ -379,16 +379,17 @@ impl Namespace {
             }
             let now = self.instant();
             let waited = |since: Instant| now.saturating_duration_since(since) >= cache.timeout();
-            if visit.waits_since().is_some_and(waited) {
+            if cache.silent_since(visit).is_some_and(waited) {
                 let timeout = cache.settings.timeout_seconds;
                 let why = format!("{} has not answered for {timeout} s", cache.settings.home);
-                cache.is_away(&why, now);
+                cache.note_away(&why, now);
                 return Err(FsError::HomeAway(why));
             }
         }
     }
 
     fn carry_out_visit(&self, cache: &Cache, visit: &Arc<Visit>) {
+        cache.begin(visit);
         let done = match &visit.errand {
             Errand::Probe => self.at_home((cache, visit), || cache.tree.probe()),
             Errand::Name(directory, name) => self.compare_name(cache, visit, *directory, name),
@@ -401,7 +402,7 @@ impl Namespace {
                 match self.at_home((cache, visit), || cache.tree.probe()) {
                     Ok(()) => Err(FsError::Io(why)),
                     Err(error) => {
-                        cache.is_away(&error.to_string(), self.instant());
+                        cache.note_away(&error.to_string(), self.instant());
                         Err(FsError::HomeAway(why))
                     }
                 }
@@ -424,7 +425,7 @@ impl Namespace {
         let done = step();
         visit.end_step();
         if !matches!(done, Err(FsError::HomeAway(_))) {
-            cache.is_back();
+            cache.note_back();
         }
         done
     }
@@ -447,6 +448,9 @@ impl Namespace {
         let Some(home) = partition.home_path(directory)? else { return Ok(()) };
         let found = self.at_home((cache, visit), || cache.tree.look(&home.path, name))?;
         let _one_at_a_time = cache.applying.lock();
+        if visit.is_given_up() {
+            return Err(FsError::Interrupted);
+        }
         let Some(home) = partition.home_path(directory)? else { return Ok(()) };
         let here = partition.named(directory, name);
         apply(&partition, (directory, &home), (name, here), found.as_ref())?;
@@ -461,6 +465,9 @@ impl Namespace {
         let mut goes_on = || visit.begin_step(self.instant());
         let listing = self.at_home((cache, visit), || cache.tree.list(&home.path, &mut goes_on))?;
         let _one_at_a_time = cache.applying.lock();
+        if visit.is_given_up() {
+            return Err(FsError::Interrupted);
+        }
         let Some(home) = partition.home_path(directory)? else { return Ok(()) };
         self.apply_listing(&partition, (directory, &home), listing)?;
         self.shared.fail_points.reach("cache.listed")?;
@@ -500,6 +507,7 @@ impl Namespace {
     fn fetch_bytes(&self, cache: &Cache, visit: &Visit, ino: Ino) -> Result<()> {
         let partition = self.partition_of(ino)?;
         let pace = Pace { visit, clock: &*self.shared.clock };
+        let mut is_full = false;
         for _ in 0..TRIES {
             let Some(wanted) = partition.unfetched(ino)? else { return Ok(()) };
             let path = wanted.path.as_deref().ok_or_else(|| {
@@ -518,10 +526,12 @@ impl Namespace {
             let fetched = match fetched {
                 // What was fetched before makes room, if it can.
                 Err(FsError::NoSpace) if self.make_room(cache, &partition, wanted.size)? => {
+                    is_full = true;
                     continue;
                 }
                 fetched => fetched?,
             };
+            is_full = false;
             match fetched {
                 Fetch::Done(bytes) => {
                     cache.fetched_files.fetch_add(1, Ordering::Relaxed);
@@ -540,9 +550,10 @@ impl Namespace {
                 }
             }
         }
-        Err(FsError::Io(format!(
-            "inode {ino}: the file changes at home all the time, or there is no room for it"
-        )))
+        if is_full {
+            return Err(FsError::NoSpace);
+        }
+        Err(FsError::Io(format!("inode {ino}: the file changes at home all the time")))
     }
 
     /// A crash would have a file fetched again: the commit thread commits soon.

@@ -330,6 +330,11 @@ impl Namespace {
         files.sort_by_key(|file| file.ino);
         for files in files.chunk_by(|one, other| one.ino.fileset() == other.ino.fileset()) {
             let Some(first) = files.first() else { continue };
+            if self.is_cache(first.ino.fileset()) {
+                let (fileset, files) = (first.ino.fileset(), files.len());
+                tracing::warn!(%fileset, files, "a policy removes no files of a cache: `forebay fileset evict` frees their space");
+                continue;
+            }
             let wanted = files.iter().map(|file| file.ino).collect();
             let names = self.open_fileset(first.ino.fileset())?.names_of(&wanted)?;
             for file in files {

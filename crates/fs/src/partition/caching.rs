@@ -84,7 +84,7 @@ impl Partition {
     }
 
     /// From now on files without an object may have a size.
-    pub(crate) fn is_cache_now(&self) {
+    pub(crate) fn note_cache(&self) {
         self.is_cache.store(true, Ordering::Release);
     }
 
