@@ -150,7 +150,7 @@ fn a_host_whose_jobs_wait_for_io_starves_until_they_end() {
     std::fs::write(&data, vec![1; 32 << 20]).unwrap();
     // Each read comes from the disk.
     let reader = format!(
-        "while dd if={} of=/dev/null bs=1M iflag=direct 2>/dev/null; do :; done",
+        "while :; do dd if={} of=/dev/null bs=1M iflag=direct 2>/dev/null || sleep 0.1; done",
         data.display()
     );
     let readers = format!("for number in 1 2; do ({reader}) & done; wait");
@@ -159,9 +159,10 @@ fn a_host_whose_jobs_wait_for_io_starves_until_they_end() {
     wait_until("the host starves", LIMIT, || fires(&site, "starved/host1").is_some());
     assert!(fires(&site, "starved/host2").is_none(), "its slots are free");
     if std::path::Path::new("/proc/pressure/io").exists() {
-        wait_until("the alert names I/O", LIMIT, || {
+        // How much depends on the disk and on what else this machine does.
+        wait_until("the alert says how much they wait for I/O", LIMIT, || {
             let text = fires(&site, "starved/host1").map(|alert| alert["text"].to_string());
-            text.is_some_and(|text| text.contains("waited for I/O"))
+            text.is_some_and(|text| text.contains("I/O"))
         });
     }
     site.forebay(&["kill", "--name", "read"]).succeeds();

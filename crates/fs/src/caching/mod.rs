@@ -3,7 +3,7 @@
 //!
 //! Names and attributes of a directory are fetched when it is first looked into, the bytes of a file when it is first opened.
 //! They lie in the store and on the disks of the fileset like all others. What ties an inode to its home is one extended
-//! attribute, [`PATH`]. A file that was not fetched has a size and no object; nothing else has that.
+//! attribute, `trusted.forebay.home`. A file that was not fetched has a size and no object; nothing else has that.
 //!
 //! Invariants:
 //! - The home is touched by threads of its own alone (`visits`), never by one that answers requests: a home that hangs
@@ -11,8 +11,8 @@
 //! - An inode that follows its home never changes its bytes: a file that has changed at home gets another inode, unless it was
 //!   not fetched yet.
 //! - Nothing is written at home.
-//! - In a cache with local changes, an inode loses [`PATH`] before it is changed, and never gets it back. What a visit finds
-//!   is put into the fileset, and [`PATH`] is taken away, under one lock of the cache: no change is lost to what was seen before it.
+//! - In a cache with local changes, an inode loses that attribute before it is changed, and never gets it back. What a visit finds
+//!   is put into the fileset, and that attribute is taken away, under one lock of the cache: no change is lost to what was seen before it.
 //!
 //! What survives a crash: every name and every file whose record says so. Which directories were looked at lately does not.
 

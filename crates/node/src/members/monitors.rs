@@ -93,7 +93,7 @@ pub(crate) fn removed(home: &NodeHome) -> Result<BTreeSet<String>> {
     let Some(text) = home.read(REMOVED)? else { return Ok(BTreeSet::new()) };
     serde_json::from_str(&text).map_err(|error| Error::Damaged {
         path: home.folder().join(REMOVED),
-        reason: format!("{error}; remove the file, and start the node's daemon again"),
+        reason: format!("{error}; restart the node's daemon, which writes the file anew"),
     })
 }
 
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(removed(&home).unwrap(), one);
         std::fs::write(home.folder().join(REMOVED), "[\"4e").unwrap();
         let error = removed(&home).unwrap_err().to_string();
-        assert!(error.contains(REMOVED) && error.contains("remove the file"), "{error}");
+        assert!(error.contains(REMOVED) && error.contains("writes the file anew"), "{error}");
         RemovedMonitors::of(&home).keep(BTreeSet::new());
         assert!(removed(&home).unwrap().is_empty(), "written anew");
     }

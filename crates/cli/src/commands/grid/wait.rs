@@ -13,7 +13,7 @@ use crate::output::put_json_line;
 ///
 /// Exits with the exit code of the job; of several, with the first that is not 0, in the order in which they are named.
 /// An array has ended when all of its elements have; its exit code is that of the first one that failed. Jobs may be
-/// waited for before and after their end, also while the controller restarts. For a flow: forebay flow run --wait.
+/// waited for before and after their end, until the grid forgets them, also while the controller restarts. For a flow: forebay flow run --wait.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay wait 12
@@ -43,7 +43,7 @@ fn whole_job(text: &str) -> Result<JobId, String> {
 
 impl Wait {
     pub fn run(self) -> Result<ExitCode> {
-        // A grid that is not there is said at once. Later it may be away for a while.
+        // A grid that is not there is said at once. Later it may be unreachable for a while.
         drop(self.which.client()?);
         let mut first = 0;
         for job in self.jobs {

@@ -53,7 +53,7 @@ pub enum Note {
     /// Has Slurm warn the steps of a start, if these are to be warned.
     WarnSteps(Start),
     /// Slurm did not pass a signal on to the steps of a start.
-    Unsignalled(Start, StepSignal),
+    Signalled(Start, StepSignal, bool),
     Forget(Start),
     /// What became of a submission.
     Submitted(Start, Result<u64, Refused>),
@@ -174,9 +174,9 @@ impl Desk {
                     kept.held.warn_steps();
                 }
             }
-            Note::Unsignalled(start, signal) => {
+            Note::Signalled(start, signal, is_passed_on) => {
                 if let Some(kept) = self.kept.get_mut(&start) {
-                    kept.held.note_unsignalled(signal);
+                    kept.held.note_signalled(signal, is_passed_on);
                 }
             }
             Note::Forget(start) => {
@@ -382,17 +382,19 @@ impl Desk {
         let notes = self.notes.clone();
         self.controls.give(move || {
             let arguments = [format!("--signal={}", signal.name()), id.to_string()];
-            let why = match call("scancel", &arguments, "", None) {
-                Ok(answer) if answer.is_success => return,
-                Ok(answer) => answer.errors.trim().to_owned(),
-                Err(error) => error,
+            let failure = match call("scancel", &arguments, "", None) {
+                Ok(answer) if answer.is_success => None,
+                Ok(answer) => Some(answer.errors.trim().to_owned()),
+                Err(error) => Some(error),
             };
-            tracing::warn!(
-                job = id,
-                ?signal,
-                "Slurm does not signal the steps of a job now: {why}"
-            );
-            let _ = notes.send(Note::Unsignalled(start, signal));
+            if let Some(why) = &failure {
+                tracing::warn!(
+                    job = id,
+                    ?signal,
+                    "Slurm does not signal the steps of a job now: {why}"
+                );
+            }
+            let _ = notes.send(Note::Signalled(start, signal, failure.is_none()));
         });
     }
 

@@ -60,6 +60,8 @@ pub struct Held {
     warns_steps: bool,
     /// Whether they were suspended.
     are_steps_stopped: bool,
+    /// Slurm has not answered yet whether it passed the latest signal on.
+    is_signalling: bool,
     retry_ms: u64,
     pause_ms: u64,
     pub has_ended: bool,
@@ -128,6 +130,7 @@ impl Held {
             steps_signal: of_steps.map(|warning| warning.signal),
             warns_steps: false,
             are_steps_stopped: false,
+            is_signalling: false,
             retry_ms: 0,
             pause_ms: RETRY_MS,
             has_ended: false,
@@ -162,8 +165,12 @@ impl Held {
         self.warns_steps = true;
     }
 
-    /// Slurm did not pass a signal on to its steps.
-    pub fn note_unsignalled(&mut self, signal: StepSignal) {
+    /// Slurm passed a signal on to its steps, or did not.
+    pub fn note_signalled(&mut self, signal: StepSignal, is_passed_on: bool) {
+        self.is_signalling = false;
+        if is_passed_on {
+            return;
+        }
         match signal {
             StepSignal::Warn(_) => self.warns_steps = true,
             StepSignal::Stop => self.are_steps_stopped = false,
@@ -171,17 +178,25 @@ impl Held {
         }
     }
 
-    /// The signal that its steps are to get now.
-    fn take_step_signal(&mut self) -> Option<StepSignal> {
-        let warns = self.started && std::mem::take(&mut self.warns_steps);
-        if let Some(signal) = self.steps_signal.filter(|_| warns) {
-            return Some(StepSignal::Warn(signal));
-        }
-        if !self.started || self.wants_stop == self.are_steps_stopped {
+    /// The signal that its steps are to get now: one after the other, so that none overtakes another.
+    fn take_step_signal(&mut self, now_ms: u64) -> Option<StepSignal> {
+        let is_past_grace = self.killed_ms.is_some_and(|since_ms| now_ms >= since_ms + KILL_MS);
+        if !self.started || self.is_signalling || is_past_grace {
             return None;
         }
-        self.are_steps_stopped = self.wants_stop;
-        Some(if self.wants_stop { StepSignal::Stop } else { StepSignal::Continue })
+        let warns = std::mem::take(&mut self.warns_steps);
+        let signal = self.steps_signal.filter(|_| warns).map(StepSignal::Warn);
+        let signal = signal.or_else(|| {
+            // Steps that are stopped could not end in order.
+            let wants_stop = self.wants_stop && self.killed_ms.is_none();
+            if wants_stop == self.are_steps_stopped {
+                return None;
+            }
+            self.are_steps_stopped = wants_stop;
+            Some(if wants_stop { StepSignal::Stop } else { StepSignal::Continue })
+        });
+        self.is_signalling = signal.is_some();
+        signal
     }
 
     /// What its holder said.
@@ -287,7 +302,7 @@ impl Held {
         if now_ms < self.asked_ms + AGAIN_MS {
             return None;
         }
-        if let Some(signal) = self.take_step_signal() {
+        if let Some(signal) = self.take_step_signal(now_ms) {
             self.asked_ms = now_ms;
             return Some(Do::SignalSteps(id, signal));
         }

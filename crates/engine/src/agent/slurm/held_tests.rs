@@ -165,16 +165,31 @@ fn steps_are_signalled_by_slurm_again_as_long_as_it_does_not_answer() {
     assert_eq!(signal(due(&mut held, 50_000)), warn);
     assert!(due(&mut held, 60_000).is_none());
     // Slurm did not answer.
-    held.note_unsignalled(warn);
+    held.note_signalled(warn, false);
     assert_eq!(signal(due(&mut held, 60_000)), warn);
+    held.wants_stop = true;
+    assert!(due(&mut held, 64_000).is_none(), "one signal after the other");
+    held.note_signalled(warn, true);
+    let mut held = warned_as("steps:USR1@5min");
+    assert_eq!(signal(due(&mut held, 60_000)), warn);
+    held.note_signalled(warn, true);
     held.wants_stop = true;
     assert!(due(&mut held, 61_000).is_none(), "Slurm is left alone for a moment");
     assert_eq!(signal(due(&mut held, 63_000)), StepSignal::Stop);
-    held.note_unsignalled(StepSignal::Stop);
+    held.note_signalled(StepSignal::Stop, false);
     assert_eq!(signal(due(&mut held, 66_000)), StepSignal::Stop);
-    assert!(due(&mut held, 70_000).is_none());
     held.wants_stop = false;
+    assert!(due(&mut held, 70_000).is_none(), "the stop could come last");
+    held.note_signalled(StepSignal::Stop, true);
     assert_eq!(signal(due(&mut held, 70_000)), StepSignal::Continue);
+    held.note_signalled(StepSignal::Continue, true);
+    // Steps that are stopped go on to end in order.
+    held.wants_stop = true;
+    assert_eq!(signal(due(&mut held, 75_000)), StepSignal::Stop);
+    held.note_signalled(StepSignal::Stop, true);
+    held.kill(80_000);
+    assert!(matches!(due(&mut held, 80_000), Some(Do::Order("kill"))));
+    assert_eq!(signal(due(&mut held, 80_000)), StepSignal::Continue);
     // The holder reaches all others.
     assert!(due(&mut warned_as("program:USR1@5min"), 50_000).is_none());
 }
