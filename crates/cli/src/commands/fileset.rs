@@ -87,8 +87,8 @@ enum Action {
         /// fileset, and not in a cluster.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=3))]
         copies: u8,
-        /// Permission bits of its directory, in octal digits [default: 755; in a cluster 1777 for the node directories of a
-        /// native fileset].
+        /// Permission bits of its directory, in octal digits [default: 755; for a cache those of its home; in a cluster 1777 for
+        /// the node directories of a native fileset].
         #[arg(long, value_parser = octal)]
         mode: Option<u16>,
         #[command(flatten)]
@@ -234,12 +234,14 @@ impl Fileset {
                 check_native(placement, durability, disk.as_deref())?;
                 let durability = durability.map_or(Durability::Strict, Into::into);
                 let is_shared = Home::at(&root).is_ok_and(|home| home.node().is_some());
-                let mode = mode.unwrap_or(match placement {
-                    Placement::Native if is_shared => SCRATCH_MODE,
-                    Placement::Native | Placement::Direct | Placement::Served => 0o755,
-                });
-                let new = NewFileset { name, durability, placement, disk, pool, mode };
                 let cache = cache.settings(&root)?;
+                let mode = match (mode, &cache) {
+                    (Some(mode), _) => mode,
+                    (None, Some(cache)) => cache::mode_of_home(cache)?,
+                    (None, None) if placement == Placement::Native && is_shared => SCRATCH_MODE,
+                    (None, None) => 0o755,
+                };
+                let new = NewFileset { name, durability, placement, disk, pool, mode };
                 ensure!(
                     cache.is_none() || copies == 1,
                     "--copies is not for a cache, whose bytes are at home; omit it"

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use forebay_e2e::{Mounted, Placement};
@@ -60,10 +61,18 @@ fn a_cache_follows_a_directory_that_changes_goes_away_and_returns() {
         assert_says(&refused, &["--cache-mode", "read-only"]);
         let refused = create(&[text(&grid.data())]).refused();
         assert_says(&refused, &["in this file system itself"]);
+        fs::set_permissions(&home, fs::Permissions::from_mode(0o750)).expect("sets");
+        let listed = home.join("a");
+        let set = Command::new("setfacl").args(["-m", "u:nobody:rw", text(&listed)]).status();
+        assert!(set.expect("runs").success());
         create(&[text(&home), "--refresh", "0"]).succeeds();
 
         let cache = grid.mountpoint().join("inputs");
+        let mode = |path: &Path| fs::metadata(path).expect("is there").permissions().mode();
+        assert_eq!(mode(&cache) & 0o7777, 0o750, "that of the home, before it is listed");
         assert_eq!(names(&cache), ["a", "d"]);
+        assert_eq!(mode(&home.join("a")) & 0o070, 0o060, "the mask of the list");
+        assert_eq!(mode(&cache.join("a")) & 0o070, 0, "the group gets no more than at home");
         assert_eq!(state_of(&grid, &cache.join("a")), "home");
         assert_eq!(fs::read(cache.join("a")).expect("reads"), b"first");
         assert_eq!(state_of(&grid, &cache.join("a")), "resident");

@@ -6,7 +6,7 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use forebay_base::Timestamp;
 use rustix::fs::{
@@ -67,12 +67,35 @@ fn kind_of(stat: &Stat) -> Option<Kind> {
     }
 }
 
-fn entry_of(stat: &Stat, kind: Kind, target: Vec<u8>) -> Entry {
+/// The access control list of a file or directory.
+const ACL: &str = "system.posix_acl_access";
+
+/// Whether what is open as `opened`, or lies under a name of that directory, has an access control list.
+fn has_acl(opened: BorrowedFd<'_>, name: Option<&std::ffi::CStr>) -> bool {
+    let mut path = format!("/proc/self/fd/{}", opened.as_raw_fd()).into_bytes();
+    // One with no entries but those of the mode is not stored: any length tells, also one that does not fit.
+    let mut list = [0; 256];
+    let found = match name {
+        None => rustix::fs::getxattr(path, ACL, &mut list),
+        Some(name) => {
+            path.push(b'/');
+            path.extend(name.to_bytes());
+            rustix::fs::lgetxattr(path, ACL, &mut list)
+        }
+    };
+    matches!(found, Ok(1..) | Err(Errno::RANGE))
+}
+
+/// What `stat` says. With an access control list, which stays at home, the permissions of the group are the list's mask: more than the group has,
+/// so it gets none (acl(5)).
+fn entry_of(stat: &Stat, kind: Kind, target: Vec<u8>, has_acl: impl FnOnce() -> bool) -> Entry {
+    let mode = u16::try_from(stat.st_mode & 0o7777).unwrap_or(0);
+    let is_masked = kind != Kind::Symlink && mode & 0o070 != 0 && has_acl();
     let seconds = stat.st_mtime;
     let nanoseconds = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
     Entry {
         kind,
-        mode: u16::try_from(stat.st_mode & 0o7777).unwrap_or(0),
+        mode: if is_masked { mode & !0o070 } else { mode },
         uid: stat.st_uid,
         gid: stat.st_gid,
         size: match kind {
@@ -111,7 +134,7 @@ fn entry_at(
     if kind != Kind::Symlink && is_mounted_on(directory, name) {
         return Ok(None);
     }
-    Ok(Some(entry_of(&stat, kind, target)))
+    Ok(Some(entry_of(&stat, kind, target, || has_acl(directory, Some(name)))))
 }
 
 impl HomeIdentity {
@@ -192,7 +215,7 @@ impl HomeTree {
         let Some(directory) = self.list_some(path)? else { return Ok(None) };
         let away = |errno| said(path, errno);
         let stat = rustix::fs::fstat(&directory).map_err(away)?;
-        let own = entry_of(&stat, Kind::Directory, Vec::new());
+        let own = entry_of(&stat, Kind::Directory, Vec::new(), || has_acl(directory.as_fd(), None));
         let mut found = Vec::new();
         for entry in Dir::read_from(&directory).map_err(away)? {
             let entry = entry.map_err(away)?;
@@ -213,7 +236,7 @@ impl HomeTree {
         let Some(opened) = self.reach(path, flags)? else { return Ok(None) };
         let stat = rustix::fs::fstat(&opened).map_err(|errno| said(path, errno))?;
         let is_file = kind_of(&stat) == Some(Kind::File);
-        let entry = entry_of(&stat, Kind::File, Vec::new());
+        let entry = entry_of(&stat, Kind::File, Vec::new(), || has_acl(opened.as_fd(), None));
         Ok(is_file.then(|| (File::from(opened), entry)))
     }
 }
@@ -221,5 +244,5 @@ impl HomeTree {
 /// What an open file of a home is now.
 pub(crate) fn look_again(file: &File) -> Result<Entry> {
     let stat = rustix::fs::fstat(file).map_err(|errno| said(b"a file", errno))?;
-    Ok(entry_of(&stat, Kind::File, Vec::new()))
+    Ok(entry_of(&stat, Kind::File, Vec::new(), || has_acl(file.as_fd(), None)))
 }

@@ -80,6 +80,12 @@ impl CacheArgs {
     }
 }
 
+/// Permission bits of the home, which its cache must not exceed before its directory is listed for the first time.
+pub fn mode_of_home(cache: &CacheSettings) -> Result<u16> {
+    let found = std::fs::metadata(&cache.home).with_context(|| cache.home.clone())?;
+    Ok(u16::try_from(found.mode() & 0o7777)?)
+}
+
 /// Carries out `forebay fileset evict`.
 pub fn evict(root: &Path, name: &str, keep: ByteSize, json: bool) -> Result<()> {
     let home = Home::at(root)?;
