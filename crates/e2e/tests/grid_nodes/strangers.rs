@@ -62,6 +62,10 @@ fn users_with_other_numbers_on_another_node_are_refused_with_both_numbers() {
     std::fs::write(&file, there.join("\n") + "\n").expect("writes");
     grid.up_with_users(1, &file).succeeds();
     // Number 1 is somebody else there.
+    // Its relay has just begun: it may lose a connection to the controller.
+    wait_until("it is somebody else", LIMIT, || {
+        !grid.as_user(1, ANN, &["jobs"]).refused().contains("disconnected")
+    });
     let refused = grid.as_user(1, ANN, &["jobs"]).refused();
     for word in ["mallory has number 1 on node n1", "no user mallory", "same numbers"] {
         assert!(refused.contains(word), "{word}: {refused}");

@@ -381,6 +381,9 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
+    use forebay_base::Clock as _;
+    use forebay_base::time::SystemClock;
+
     use super::*;
     use crate::caching::{CacheMode, HomeIdentity};
 
@@ -396,7 +399,7 @@ mod tests {
         let join = |number| cache.join(Errand::Bytes(Ino(number)), true).0;
         let visits: Vec<_> = (2..7).map(join).collect();
         let Some((queued, _)) = visits.split_last() else { panic!("there are five") };
-        let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+        let (now, later) = (SystemClock.instant(), SystemClock.instant() + Duration::from_secs(1));
         assert_eq!(cache.silent_since(queued), None);
         let mut running = Vec::new();
         while running.len() < THREADS_MAX {
