@@ -53,7 +53,7 @@ impl StaleList {
 
     /// Takes the inodes whose attributes are stale.
     pub fn take_attributes(&self) -> Vec<Ino> {
-        self.take_inodes(|stale| match stale {
+        self.take_some(|stale| match stale {
             Stale::Attributes(ino) => Some(*ino),
             Stale::Entry(..) | Stale::Listing(_) | Stale::Pages(..) => None,
         })
@@ -61,7 +61,7 @@ impl StaleList {
 
     /// Takes the directories that were moved.
     pub fn take_listings(&self) -> Vec<Ino> {
-        self.take_inodes(|stale| match stale {
+        self.take_some(|stale| match stale {
             Stale::Listing(ino) => Some(*ino),
             Stale::Entry(..) | Stale::Attributes(_) | Stale::Pages(..) => None,
         })
@@ -69,37 +69,27 @@ impl StaleList {
 
     /// Takes the pages that nobody will need soon.
     pub fn take_pages(&self) -> Vec<(Ino, u64, u64)> {
-        if self.is_empty() {
-            return Vec::new();
-        }
-        let mut pages = Vec::new();
-        let mut list = self.list.lock();
-        list.retain(|stale| match stale {
-            Stale::Pages(ino, from, until) => {
-                pages.push((*ino, *from, *until));
-                false
-            }
-            Stale::Attributes(_) | Stale::Entry(..) | Stale::Listing(_) => true,
-        });
-        self.any.store(!list.is_empty(), Ordering::Release);
-        pages
+        self.take_some(|stale| match stale {
+            Stale::Pages(ino, from, until) => Some((*ino, *from, *until)),
+            Stale::Attributes(_) | Stale::Entry(..) | Stale::Listing(_) => None,
+        })
     }
 
-    fn take_inodes(&self, wanted: impl Fn(&Stale) -> Option<Ino>) -> Vec<Ino> {
+    fn take_some<T>(&self, wanted: impl Fn(&Stale) -> Option<T>) -> Vec<T> {
         if self.is_empty() {
             return Vec::new();
         }
-        let mut inodes = Vec::new();
+        let mut taken = Vec::new();
         let mut list = self.list.lock();
         list.retain(|stale| match wanted(stale) {
-            Some(ino) => {
-                inodes.push(ino);
+            Some(one) => {
+                taken.push(one);
                 false
             }
             None => true,
         });
         self.any.store(!list.is_empty(), Ordering::Release);
-        inodes
+        taken
     }
 }
 

@@ -29,6 +29,11 @@ pub(crate) const SETTINGS: &[u8] = b"trusted.forebay.cache";
 /// names were fetched ends in `/`.
 pub(crate) const PATH: &[u8] = b"trusted.forebay.home";
 
+/// Whether an extended attribute is one of these.
+pub(crate) fn is_own_xattr(name: &[u8]) -> bool {
+    name == PATH || name == SETTINGS
+}
+
 /// What a cache does with changes that are made in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

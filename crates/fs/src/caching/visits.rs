@@ -56,8 +56,6 @@ pub(crate) struct Visit {
     pub total: AtomicU64,
     /// Nobody waits for it any more.
     is_given_up: AtomicBool,
-    /// It does not wait in the queue any more.
-    is_begun: AtomicBool,
     waiters: AtomicU64,
     outcome: Mutex<Option<Result<()>>>,
     ended: Condvar,
@@ -76,8 +74,10 @@ impl Visit {
         *self.at_home.lock() = None;
     }
 
-    pub fn is_given_up(&self) -> bool {
-        self.is_given_up.load(Ordering::Acquire)
+    /// Refuses to go on once nobody waits for it.
+    pub fn check_wanted(&self) -> Result<()> {
+        let is_given_up = self.is_given_up.load(Ordering::Acquire);
+        if is_given_up { Err(FsError::Interrupted) } else { Ok(()) }
     }
 
     /// What came of it, if it is over; waits a little for that.
@@ -103,6 +103,15 @@ struct Queue {
     running: [Vec<Arc<Visit>>; 2],
     threads: [usize; 2],
     is_over: bool,
+}
+
+impl Queue {
+    /// Whoever wants its errand from now on begins another visit.
+    fn forget(&mut self, visit: &Arc<Visit>) {
+        if self.known.get(&visit.errand).is_some_and(|known| Arc::ptr_eq(known, visit)) {
+            self.known.remove(&visit.errand);
+        }
+    }
 }
 
 /// That the home does not answer.
@@ -270,7 +279,6 @@ impl Cache {
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
             is_given_up: AtomicBool::new(false),
-            is_begun: AtomicBool::new(false),
             waiters: AtomicU64::new(1),
             outcome: Mutex::default(),
             ended: Condvar::new(),
@@ -294,9 +302,7 @@ impl Cache {
         if visit.waiters.fetch_sub(1, Ordering::AcqRel) == 1 {
             visit.is_given_up.store(true, Ordering::Release);
             queue.waiting[visit.errand.lane()].retain(|waiting| !Arc::ptr_eq(waiting, visit));
-            if queue.known.get(&visit.errand).is_some_and(|known| Arc::ptr_eq(known, visit)) {
-                queue.known.remove(&visit.errand);
-            }
+            queue.forget(visit);
         }
     }
 
@@ -323,16 +329,16 @@ impl Cache {
     /// A visit begins.
     pub fn begin(&self, visit: &Arc<Visit>) {
         self.queue.lock().running[visit.errand.lane()].push(Arc::clone(visit));
-        visit.is_begun.store(true, Ordering::Release);
     }
 
     /// Since when the home has not answered whom a visit waits for: the visit itself, or all that run before it.
     pub fn silent_since(&self, visit: &Visit) -> Option<Instant> {
-        if visit.is_begun.load(Ordering::Acquire) {
+        let queue = self.queue.lock();
+        let lane = visit.errand.lane();
+        if !queue.waiting[lane].iter().any(|waiting| std::ptr::eq(&**waiting, visit)) {
             return visit.waits_since();
         }
-        let queue = self.queue.lock();
-        let running = &queue.running[visit.errand.lane()];
+        let running = &queue.running[lane];
         if running.len() < THREADS_MAX {
             return None;
         }
@@ -345,9 +351,7 @@ impl Cache {
         {
             let mut queue = self.queue.lock();
             queue.running[visit.errand.lane()].retain(|running| !Arc::ptr_eq(running, visit));
-            if queue.known.get(&visit.errand).is_some_and(|known| Arc::ptr_eq(known, visit)) {
-                queue.known.remove(&visit.errand);
-            }
+            queue.forget(visit);
         }
         *visit.outcome.lock() = Some(outcome);
         visit.ended.notify_all();

@@ -59,13 +59,13 @@ struct Pace<'a> {
 impl FetchPace for Pace<'_> {
     fn at_home(&self) -> Result<()> {
         self.visit.begin_step(self.clock.instant());
-        if self.visit.is_given_up() { Err(FsError::Interrupted) } else { Ok(()) }
+        self.visit.check_wanted()
     }
 
     fn fetched(&self, bytes: u64) -> Result<()> {
         self.visit.end_step();
         self.visit.done.fetch_add(bytes, Ordering::Relaxed);
-        if self.visit.is_given_up() { Err(FsError::Interrupted) } else { Ok(()) }
+        self.visit.check_wanted()
     }
 }
 
@@ -211,8 +211,8 @@ impl Namespace {
 
     /// Refuses the extended attributes by which inodes of a cache follow their home: a copy of one must not.
     pub(super) fn check_own_xattr(&self, fileset: FilesetId, name: &[u8]) -> Result<()> {
-        let is_own = name == caching::PATH || name == caching::SETTINGS;
-        if is_own && self.is_cache(fileset) { Err(FsError::NotPermitted) } else { Ok(()) }
+        let is_own = caching::is_own_xattr(name) && self.is_cache(fileset);
+        if is_own { Err(FsError::NotPermitted) } else { Ok(()) }
     }
 
     /// Names of extended attributes, without those by which inodes of a cache follow their home.
@@ -220,10 +220,8 @@ impl Namespace {
         if !self.is_cache(fileset) {
             return names;
         }
-        let is_shown = |name: &&[u8]| {
-            let name = name.strip_suffix(b"\0").unwrap_or(name);
-            name != caching::PATH && name != caching::SETTINGS
-        };
+        let is_shown =
+            |name: &&[u8]| !caching::is_own_xattr(name.strip_suffix(b"\0").unwrap_or(name));
         names.split_inclusive(|byte| *byte == 0).filter(is_shown).flatten().copied().collect()
     }
 
@@ -314,17 +312,12 @@ impl Namespace {
         interruption: Option<&Interruption>,
     ) -> Result<()> {
         if let Some((away, is_time)) = cache.away(self.instant()) {
-            if is_time {
-                // Nobody waits for it.
-                let (_, is_run_here) = self.send(cache, Errand::Probe);
-                if !is_run_here {
-                    return Err(away);
-                }
-                // Without threads it is known now.
-                if let Some((away, _)) = cache.away(self.instant()) {
-                    return Err(away);
-                }
-            } else {
+            // Nobody waits for a probe. Without threads its outcome is known at once.
+            let is_probed = is_time && self.send(cache, Errand::Probe).1;
+            if !is_probed {
+                return Err(away);
+            }
+            if let Some((away, _)) = cache.away(self.instant()) {
                 return Err(away);
             }
         }
@@ -448,9 +441,7 @@ impl Namespace {
         let Some(home) = partition.home_path(directory)? else { return Ok(()) };
         let found = self.at_home((cache, visit), || cache.tree.look(&home.path, name))?;
         let _one_at_a_time = cache.applying.lock();
-        if visit.is_given_up() {
-            return Err(FsError::Interrupted);
-        }
+        visit.check_wanted()?;
         let Some(home) = partition.home_path(directory)? else { return Ok(()) };
         let here = partition.named(directory, name);
         apply(&partition, (directory, &home), (name, here), found.as_ref())?;
@@ -465,9 +456,7 @@ impl Namespace {
         let mut goes_on = || visit.begin_step(self.instant());
         let listing = self.at_home((cache, visit), || cache.tree.list(&home.path, &mut goes_on))?;
         let _one_at_a_time = cache.applying.lock();
-        if visit.is_given_up() {
-            return Err(FsError::Interrupted);
-        }
+        visit.check_wanted()?;
         let Some(home) = partition.home_path(directory)? else { return Ok(()) };
         self.apply_listing(&partition, (directory, &home), listing)?;
         self.shared.fail_points.reach("cache.listed")?;

@@ -74,6 +74,16 @@ fn is_fetched(record: &InodeRecord) -> bool {
     record.kind == Kind::File && record.size > 0 && record.layout.object().is_some()
 }
 
+/// Owners and permissions as they are at home.
+fn permissions_of(entry: &Entry) -> SetAttributes {
+    SetAttributes {
+        mode: Some(entry.mode),
+        uid: Some(entry.uid),
+        gid: Some(entry.gid),
+        ..SetAttributes::default()
+    }
+}
+
 impl Partition {
     /// The settings of a cache, if the fileset is one.
     ///
@@ -246,15 +256,7 @@ impl Partition {
             (is_same, owners != (entry.uid, entry.gid, entry.mode))
         };
         if is_same && differs && entry.kind != Kind::Symlink {
-            self.set_attributes(
-                ino,
-                SetAttributes {
-                    mode: Some(entry.mode),
-                    uid: Some(entry.uid),
-                    gid: Some(entry.gid),
-                    ..SetAttributes::default()
-                },
-            )?;
+            self.set_attributes(ino, permissions_of(entry))?;
         }
         Ok(is_same)
     }
@@ -284,16 +286,7 @@ impl Partition {
             }
         }
         let modified = Some(SetTime::To(entry.modified));
-        self.set_attributes(
-            ino,
-            SetAttributes {
-                mode: Some(entry.mode),
-                uid: Some(entry.uid),
-                gid: Some(entry.gid),
-                modified,
-                ..SetAttributes::default()
-            },
-        )?;
+        self.set_attributes(ino, SetAttributes { modified, ..permissions_of(entry) })?;
         Ok(())
     }
 

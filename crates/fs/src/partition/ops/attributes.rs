@@ -136,14 +136,14 @@ impl Partition {
         if state.is_directory() {
             return Err(FsError::IsDirectory);
         }
+        let is_unfetched = self.is_unfetched(state);
         let file = state.file_mut().ok_or(FsError::Invalid)?;
         if size > FILE_SIZE_MAX {
             return Err(FsError::TooLarge);
         }
-        if file.object.is_none() && self.is_unfetched(state) {
+        if is_unfetched {
             return Err(FsError::Archived);
         }
-        let file = state.file_mut().ok_or(FsError::Invalid)?;
         if size == 0 && file.object.is_none() {
             return Ok(());
         }

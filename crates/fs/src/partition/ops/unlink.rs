@@ -175,33 +175,16 @@ pub(crate) struct Found {
 
 #[cfg(test)]
 mod tests {
-    use forebay_base::{Epoch, Timestamp};
+    use forebay_base::{Epoch, FilesetId, Timestamp};
 
     use super::*;
-    use crate::record::{InodeRecord, Kind, Layout};
+    use crate::record::{InodeRecord, Kind};
 
     #[test]
     fn attributes_that_were_read_in_one_life_of_an_inode_do_not_count_in_the_next() {
-        let at = Timestamp::new(1, 0);
-        let record = InodeRecord {
-            kind: Kind::File,
-            mode: 0o644,
-            uid: 0,
-            gid: 0,
-            nlink: 1,
-            size: 0,
-            allocated_bytes: 0,
-            accessed: at,
-            modified: at,
-            changed: at,
-            created: at,
-            rdev: 0,
-            parent: Ino(1),
-            xattrs: 1,
-            epoch: Epoch(1),
-            layout: Layout::None,
-            target: Vec::new(),
-        };
+        let state = crate::ops::fileset_root(FilesetId::ROOT, 0o644, Timestamp::default());
+        let record =
+            InodeRecord { kind: Kind::File, nlink: 1, xattrs: 1, ..state.record(Epoch(1)) };
         let lives = [0; 2].map(|_| State::from_record(record.clone()));
         let read = |state: &State| LastXattrs(Some((Ino(7), state.xattr_changes, Vec::new())));
         assert_eq!(read(&lives[0]).of(Ino(7), &lives[0]), Some(Vec::new()));
