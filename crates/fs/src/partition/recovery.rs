@@ -349,6 +349,8 @@ impl Partition {
         let mut referenced = self.referenced_objects()?;
         self.drop_copies_of_nobody(&copies, &referenced, sweep.below);
         referenced.extend(copies.into_iter().flat_map(|(_, copies)| copies));
+        // After the records: one that has lost its name since is among those.
+        referenced.extend(self.read_in_archives());
         referenced.sort_unstable();
         let (mut removed, mut complete) = (0_u64, true);
         for (disk_id, disk) in self.shared.objects.numbered_disks() {

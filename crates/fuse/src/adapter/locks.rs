@@ -180,17 +180,20 @@ impl Adapter {
         loop {
             match operation() {
                 Err(FsError::Archived) => {
-                    let recall = |wait: &Interruption| self.fs.recall(request.ino, Some(wait));
-                    self.wait(
-                        request,
-                        "files of archives or homes of caches",
-                        libc::EAGAIN,
-                        recall,
-                    )?;
+                    self.wait_for_archive(request, |wait| self.fs.recall(request.ino, Some(wait)))?;
                 }
                 done => return Ok(done?),
             }
         }
+    }
+
+    /// Waits for bytes of a file that lie in an archive, or at the home of a cache.
+    pub(crate) fn wait_for_archive<T>(
+        &self,
+        request: Request,
+        wait: impl FnOnce(&Interruption) -> forebay_fs::Result<T>,
+    ) -> Answer<T> {
+        self.wait(request, "files of archives or homes of caches", libc::EAGAIN, wait)
     }
 
     /// Has names of a directory of a cache be as at its home. A request that has to wait for that does so in a place for requests.
@@ -204,13 +207,13 @@ impl Adapter {
     }
 
     /// Waits in a place for requests, until the kernel says that nobody waits any more. Is refused if too many wait.
-    fn wait(
+    fn wait<T>(
         &self,
         request: Request,
         what: &str,
         refusal: i32,
-        wait: impl FnOnce(&Interruption) -> forebay_fs::Result<()>,
-    ) -> Answer<()> {
+        wait: impl FnOnce(&Interruption) -> forebay_fs::Result<T>,
+    ) -> Answer<T> {
         let Some(_taken) = Taken::take() else {
             tracing::warn!(
                 "too many requests of one core wait for {what}: raise ring_depth or fuse_threads"
