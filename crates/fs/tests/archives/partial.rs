@@ -74,6 +74,7 @@ fn only_the_frames_that_are_read_are_fetched_and_once() {
     assert_eq!(handle.read(at as u64, 14), &bytes[at..at + 14]);
     assert_eq!((read(&fs).ranges, read(&fs).frames), (2, 3));
     assert_eq!(handle.read(bytes.len() as u64, 10), b"");
+    assert_eq!(handle.read(5, 0), b"");
     assert_eq!(handle.read(u64::MAX, 10), b"");
     handle.close();
     assert!(is_archived(&fs, ino));

@@ -86,12 +86,6 @@ pub(super) struct Wanted<'a> {
 }
 
 impl Errand {
-    pub fn at(&self) -> ObjectRef {
-        match self {
-            Errand::Index(at) | Errand::Frames(at, ..) => *at,
-        }
-    }
-
     fn keys(&self) -> Vec<Key> {
         match self {
             Errand::Index(at) => vec![(*at, None)],

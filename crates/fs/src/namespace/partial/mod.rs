@@ -321,7 +321,7 @@ impl Namespace {
     }
 
     /// Fetches what an errand says, and keeps it.
-    pub(super) fn carry_out_fetch(&self, fetch: &Arc<Fetch>) {
+    fn carry_out_fetch(&self, fetch: &Arc<Fetch>) {
         let outcome = match &fetch.errand {
             Errand::Index(at) => self.fetch_index(*at).map(Fetched::Index),
             Errand::Frames(at, index, frames) => {
