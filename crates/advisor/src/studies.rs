@@ -112,8 +112,8 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         then: "GPFS: seqDiscardThreshold raised, so that files stay in the page pool after they were read",
-        today: "the page cache of Linux",
-        still_true: "no: the kernel drops what was not read again for longest; there is no such threshold",
+        today: "seq_discard_threshold of Forebay, for the served path; the page cache of Linux elsewhere",
+        still_true: "turned round: files that are read from one end to the other stay as long as there is memory; above the threshold they give way to smaller ones",
         check: None,
     },
     Setting {
