@@ -113,7 +113,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         then: "GPFS: seqDiscardThreshold raised, so that files stay in the page pool after they were read",
         today: "seq_discard_threshold of Forebay, for the served path; the page cache of Linux elsewhere",
-        still_true: "turned round: files that are read from one end to the other stay as long as there is memory; above the threshold they give way to smaller ones",
+        still_true: "rarely: by default all files stay as long as there is memory; set the threshold where large files that are read once push out what is read again",
         check: None,
     },
     Setting {

@@ -176,7 +176,9 @@ fn what_a_running_job_does_in_its_native_area_is_shown_beside_what_the_daemon_kn
     assert!(number(&user, "written_bytes") >= 4_000_000, "{user}");
     let place = watched.mountpoint().display().to_string();
     let text = watched.forebay(&["stat", &place, "--by", "job"]).output();
-    for part in ["FROM DISK", "native filesets included", "is not counted anywhere"] {
+    for part in
+        ["FROM DISK", "native filesets and the direct path included", "is not counted anywhere"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
     let by_fileset = watched.forebay(&["stat", &place, "--by", "fileset"]).output();
