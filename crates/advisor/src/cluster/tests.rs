@@ -45,6 +45,7 @@ fn sound() -> Cluster {
         etcd: Etcd {
             members: ["e1", "e2", "e3"].map(member).to_vec(),
             writes: Some(Writes { count: 20, median_ms: 2.0, worst_ms: 9.0 }),
+            certificates: vec![("clients", 1_000_000 + 365 * 86_400)],
             ..Etcd::default()
         },
     }
