@@ -115,6 +115,7 @@ for look, width, dark in [("light", 1280, False), ("dark", 1280, True), ("narrow
         entry[look] = {"title": evaluate("document.querySelector('h1')?.textContent"), "wide": evaluate(WIDE),
                        "unnamed": evaluate(UNNAMED), "charts": evaluate("document.querySelectorAll('figure.chart').length"),
                        "paper": evaluate("getComputedStyle(document.body).backgroundColor"),
+                       "across": evaluate("document.querySelector('main').getBoundingClientRect().width / innerWidth"),
                        "letters": evaluate("parseFloat(getComputedStyle(document.body).fontSize)"),
                        "text": evaluate("document.querySelector('main')?.innerText")}
 
