@@ -289,6 +289,7 @@ impl Namespace {
         let is_unswept = before.state == MountState::Mounted || before.sweep_due;
         let (disks, uuid) = (before.disks, before.uuid);
         let whole = Namespace::over(shared, stores, catalogue, (uuid, disks), is_unswept, cluster);
+        whole.expect_caches(&root)?;
         whole.take_up_tasks(&root)?;
         whole.everybody_is_to_hear();
         Ok(whole)

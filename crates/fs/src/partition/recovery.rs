@@ -381,9 +381,14 @@ impl Partition {
         Ok(())
     }
 
+    /// Whether objects that belong to nothing were removed since the opening, on all disks.
+    pub(crate) fn is_swept(&self) -> bool {
+        self.sweep.lock().done
+    }
+
     /// Whether there may be objects that belong to nothing.
     pub(crate) fn is_unswept(&self) -> bool {
-        !self.sweep.lock().done || self.shared.objects.has_left_behind(self.number)
+        !self.is_swept() || self.shared.objects.has_left_behind(self.number)
     }
 
     fn referenced_objects(&self) -> Result<Vec<ObjectRef>> {

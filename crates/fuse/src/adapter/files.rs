@@ -56,14 +56,15 @@ impl Adapter {
         let name = body.name()?;
         let new = new_file(asked.mode, asked.umask);
         let access = Access { truncate: false, ..access_of(asked.flags) };
-        let made = self.fs.create_file(request.ino, name, new, access, request.caller);
         let is_exclusive = asked.flags.cast_signed() & libc::O_EXCL != 0;
-        if matches!(made, Err(FsError::Exists)) && !is_exclusive {
-            // Another node has made it since the kernel looked. The kernel looks again and opens it (do_filp_open repeats
-            // with LOOKUP_REVAL), with its checks of permissions.
-            return Err(Errno(libc::ESTALE));
-        }
-        let (attributes, opened) = made?;
+        let (attributes, opened) = self.recalled(request, || {
+            match self.fs.create_file(request.ino, name, new, access, request.caller) {
+                // Another node has made it since the kernel looked, or the home of a cache has it. The kernel looks again and opens
+                // it (do_filp_open repeats with LOOKUP_REVAL), with its checks of permissions.
+                Err(FsError::Exists) if !is_exclusive => Err(FsError::Stale),
+                made => made,
+            }
+        })?;
         self.tell_new(request, Some(name), (&attributes, opened), access, reply);
         Ok(())
     }

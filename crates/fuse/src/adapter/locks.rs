@@ -170,18 +170,28 @@ impl Adapter {
         self.wait(request, "locks", libc::ENOLCK, |wait| self.fs.lock(lock, kind, Some(wait)))
     }
 
-    /// Carries out what needs the bytes of a file. If they lie in an archive, the request waits until they are back, and
-    /// is carried out then.
+    /// Carries out what needs the inode of a request as a whole: the bytes of a file, or the names of a directory of a cache. If
+    /// they lie in an archive or at a home, the request waits until they are here, and is carried out then.
     pub(crate) fn recalled<T>(
         &self,
         request: Request,
         operation: impl Fn() -> forebay_fs::Result<T>,
     ) -> Answer<T> {
+        self.recalled_all(request, &[request.ino], operation)
+    }
+
+    /// As [`Adapter::recalled`], of what needs each of these inodes as a whole.
+    pub(crate) fn recalled_all<T>(
+        &self,
+        request: Request,
+        inodes: &[Ino],
+        operation: impl Fn() -> forebay_fs::Result<T>,
+    ) -> Answer<T> {
         loop {
             match operation() {
-                Err(FsError::Archived) => {
-                    self.wait_for_archive(request, |wait| self.fs.recall(request.ino, Some(wait)))?;
-                }
+                Err(FsError::Archived) => self.wait_for_archive(request, |wait| {
+                    inodes.iter().try_for_each(|ino| self.fs.recall(*ino, Some(wait)))
+                })?,
                 done => return Ok(done?),
             }
         }
