@@ -603,12 +603,13 @@ impl Running {
         }
     }
 
-    /// Makes everything durable, as the unmount waits for it. One that finds no space is tried once more: the first sync after
-    /// room was made may report a write that the kernel gave up while the disk was full (errseq_t in the kernel's documentation).
+    /// Makes everything durable while the unmount waits for it. A commit that finds no space is tried once more: the first sync after
+    /// room was made may report a write that the kernel gave up while the disk was full (errseq_t in the kernel's documentation), and
+    /// a commit that failed is written anew as a whole. What the sync of the disks reports may be lost bytes: it is passed on.
     fn sync_all(&self) -> forebay_fs::Result<()> {
-        let synced = self.fs.sync_all();
-        let Err(error @ FsError::NoSpace) = synced else { return synced };
-        tracing::warn!(%error, "a sync failed: it is tried once more");
+        if let Err(error @ FsError::NoSpace) = self.fs.commit() {
+            tracing::warn!(%error, "a commit failed: it is tried once more");
+        }
         self.fs.sync_all()
     }
 

@@ -195,7 +195,12 @@ fn ask_cluster(home: &NodeHome) -> Result<ClusterHealth> {
         nodes: nodes.collect(),
         authority_expires: authority.ok().map(moment),
         monitors: sight.monitor_ends().into_iter().map(|(name, end)| (name, moment(end))).collect(),
-        of_etcd: file.etcd.certificate_ends().into_iter().map(|(it, end)| (it, moment(end))).collect(),
+        of_etcd: file
+            .etcd
+            .certificate_ends()
+            .into_iter()
+            .map(|(it, end)| (it, moment(end)))
+            .collect(),
     })
 }
 

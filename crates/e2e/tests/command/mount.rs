@@ -204,7 +204,15 @@ fn umount_refuses_while_something_cannot_be_committed() {
     assert!(forebay_e2e::mounted::is_mounted(&grid.mountpoint()), "it was unmounted all the same");
     drop(file);
     fs::remove_file(&filler).expect("removes");
-    grid.remount();
+    // The first sync of a disk that was full reports, once, what could not be written to it then, such as a part of the filler.
+    let first = grid.run(&["umount", text(&grid.mountpoint())]);
+    match first.status.success() {
+        true => grid.mount(),
+        false => {
+            assert_says(&first.refused(), &["space"]);
+            grid.remount();
+        }
+    }
     assert_eq!(fs::read_dir(grid.data()).expect("lists").count(), NAMES);
 }
 
