@@ -34,10 +34,13 @@ const MAY_BE_EMPTY: [&str; 18] = [
 ];
 
 /// Metrics with neither a panel nor a rule: what does not change while a daemon runs, and what others say better.
-const NOT_SHOWN: [&str; 43] = [
+const NOT_SHOWN: [&str; 46] = [
     "forebay_agent_connected",
     "forebay_agent_slots",
     "forebay_archive_files_total",
+    "forebay_archive_partial_frames_total",
+    "forebay_archive_partial_hits_total",
+    "forebay_archive_partial_ranges_total",
     "forebay_archive_premigrated_bytes",
     "forebay_archive_premigrated_files",
     "forebay_archive_premigrated_stored_bytes",
