@@ -1,9 +1,9 @@
 //! What a check found.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How much a finding matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Worth knowing; may be right as it is.
@@ -27,7 +27,7 @@ impl Severity {
 }
 
 /// How to change what was found, so that it lasts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Fix {
     /// A setting of sysctl(8).
@@ -92,7 +92,8 @@ impl Fix {
 }
 
 /// What one check says of one thing: of the host, a disk, a mount, an interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// As it should be; what was seen.
     Fine(String),
@@ -110,6 +111,18 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// The same, said of these nodes.
+    pub(crate) fn of_nodes(self, names: &str) -> Verdict {
+        let with = |text: String| format!("{names}: {text}");
+        match self {
+            Verdict::Fine(text) => Verdict::Fine(with(text)),
+            Verdict::Unknown(text) => Verdict::Unknown(with(text)),
+            Verdict::Found { severity, evidence, fix } => {
+                Verdict::Found { severity, evidence: with(evidence), fix }
+            }
+        }
+    }
+
     pub(crate) fn problem(evidence: String, fix: Fix) -> Verdict {
         Verdict::Found { severity: Severity::Problem, evidence, fix }
     }

@@ -112,8 +112,8 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         then: "GPFS: seqDiscardThreshold raised, so that files stay in the page pool after they were read",
-        today: "the page cache of Linux",
-        still_true: "no: the kernel drops what was not read again for longest; there is no such threshold",
+        today: "seq_discard_threshold of Forebay, for the served path; the page cache of Linux elsewhere",
+        still_true: "rarely: by default all files stay as long as there is memory; set the threshold where large files that are read once push out what is read again",
         check: None,
     },
     Setting {

@@ -21,7 +21,7 @@ use forebay_base::full::{comes_of_full, is_full};
 use forebay_base::time::SystemClock;
 use forebay_disk::absent;
 use forebay_fs::object::CLOSING_MAX;
-use forebay_fs::{Background, Namespace};
+use forebay_fs::{Background, FsError, Namespace};
 use forebay_fuse::mount::{By, WhenBusy, mount, unmount};
 use forebay_fuse::settings::TransportChoice;
 use forebay_fuse::transport::{Switch, Wish, files_of_rings, switch_on};
@@ -585,7 +585,7 @@ impl Running {
                 return self.answer_of_schedules(ask);
             }
             Ask::PlaceFiles => return self.place_files(),
-            Ask::Sync => self.fs.sync_all(),
+            Ask::Sync => self.sync_all(),
             Ask::BackUp { .. } | Ask::Waits { .. } => {
                 unreachable!("a thread of its own answers it")
             }
@@ -601,6 +601,15 @@ impl Running {
             Ok(()) => Answer::Done,
             Err(error) => Answer::Refused { reason: error.to_string() },
         }
+    }
+
+    /// Makes everything durable, as the unmount waits for it. One that finds no space is tried once more: the first sync after
+    /// room was made may report a write that the kernel gave up while the disk was full (errseq_t in the kernel's documentation).
+    fn sync_all(&self) -> forebay_fs::Result<()> {
+        let synced = self.fs.sync_all();
+        let Err(error @ FsError::NoSpace) = synced else { return synced };
+        tracing::warn!(%error, "a sync failed: it is tried once more");
+        self.fs.sync_all()
     }
 
     /// Has the mount raised, so that the kernel keeps what it needs to check everybody's paths over its root.

@@ -27,6 +27,7 @@ mod home;
 mod member;
 mod monitors;
 mod mounts;
+mod running;
 mod schedules;
 mod tuning;
 mod waits;

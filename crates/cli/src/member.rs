@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use forebay_advisor::cluster::hosts;
 use forebay_base::channel::{CallError, Channel, Message, Service, ServiceId};
 use forebay_base::time::SystemClock;
 use forebay_base::{ClientId, DiskId, Epoch, FilesetId, Ino, NodeId};
@@ -399,6 +400,11 @@ impl Ownership for Joint {
 
     fn commit(&self) -> Result<(), String> {
         self.namespace().map_or(Ok(()), |fs| fs.sync_all()).map_err(|error| error.to_string())
+    }
+
+    fn examine_host(&self) -> Option<String> {
+        let places = own_places(&*self.member()?).into_iter();
+        Some(hosts::report(places.map(|(_, location)| location.into()).collect()))
     }
 }
 

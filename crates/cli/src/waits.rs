@@ -1,11 +1,13 @@
 //! Requests in flight, as commands show them.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use forebay_base::in_flight::{self, Asker, InFlight, WaitsFor};
 use forebay_base::{Ino, NodeId};
 use forebay_fs::Namespace;
 use forebay_node::members::visit::{Cause, WAITS_MAX, Wait};
+use forebay_process::job;
 
 /// The requests of this process that arrived at least `min` ago, the oldest first, at most `most`. Paths are not looked for.
 pub fn of_this_node(fs: &Namespace, min: Duration, most: usize) -> Vec<Wait> {
@@ -47,12 +49,15 @@ fn wait(fs: &Namespace, request: &InFlight) -> Wait {
         Asker::Process(number) => (Some((number, command_of(number))), None),
         Asker::Node(node) => (None, Some(node)),
     };
+    let number = process.as_ref().map(|(number, _)| *number);
     Wait {
         age_ms: u64::try_from(request.age.as_millis()).unwrap_or(u64::MAX),
         operation: request.operation.to_ascii_lowercase(),
         ino: request.ino,
         path: None,
         process,
+        job: number.and_then(|number| job::look(number)?.job),
+        uid: number.and_then(user_of),
         client,
         cause,
     }
@@ -61,6 +66,11 @@ fn wait(fs: &Namespace, request: &InFlight) -> Wait {
 /// What a node is called where nobody knows its name.
 pub fn shown(node: NodeId) -> String {
     format!("node {node}")
+}
+
+/// The user of a process; none if it is gone.
+fn user_of(number: u32) -> Option<u32> {
+    std::fs::metadata(format!("/proc/{number}")).ok().map(|process| process.uid())
 }
 
 /// The command of a process; empty if it is gone.

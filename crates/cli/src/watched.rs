@@ -195,6 +195,7 @@ fn ask_cluster(home: &NodeHome) -> Result<ClusterHealth> {
         nodes: nodes.collect(),
         authority_expires: authority.ok().map(moment),
         monitors: sight.monitor_ends().into_iter().map(|(name, end)| (name, moment(end))).collect(),
+        of_etcd: file.etcd.certificate_ends().into_iter().map(|(it, end)| (it, moment(end))).collect(),
     })
 }
 
@@ -430,6 +431,8 @@ mod tests {
             ino: forebay_base::Ino(7),
             path: None,
             process: Some((1, "sh".to_owned())),
+            job: Some("12".to_owned()),
+            uid: Some(0),
             client: None,
             cause,
         };
@@ -440,5 +443,6 @@ mod tests {
         let kept = of_waits(waits);
         assert_eq!(kept.len(), WAITS_MAX + 1);
         assert_eq!((kept[0].age_ms, kept[WAITS_MAX].age_ms), (1029, 500));
+        assert_eq!(kept[0].made_by, "sh (1) of job 12");
     }
 }

@@ -349,7 +349,7 @@ pub trait Disk: Send + std::marker::Sync {
     /// # Errors
     /// [`DiskError::Unsupported`] if this is not an archive; [`DiskError::NotFound`], [`DiskError::Io`] if the object is
     /// damaged, [`DiskError::Away`].
-    fn read_archived(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
+    fn read_archived(&self, id: ObjectId) -> Result<Arc<archive::ArchivedObject>> {
         let _ = id;
         Err(DiskError::Unsupported)
     }

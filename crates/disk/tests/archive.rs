@@ -159,6 +159,32 @@ fn no_damaged_byte_is_ever_served() {
 }
 
 #[test]
+fn frames_are_fetched_with_one_request_and_each_is_checked_by_itself() {
+    let bucket = MemoryBucket::default();
+    let disk = disk_in(&bucket);
+    let bytes = noise(3, 3 * FRAME);
+    let pieces = [(0, bytes[..FRAME].to_vec()), (2 * FRAME as u64, bytes[FRAME..].to_vec())];
+    write(&disk, number(1), &pieces, 4 * FRAME as u64).unwrap();
+    let object = disk.read_archived(number(1)).unwrap();
+    assert_eq!([0, 1, 2, 3, 4].map(|it| object.has_frame(it)), [true, false, true, true, false]);
+    let gets = bucket.gets();
+    let found = object.fetch_frames(0..3).unwrap();
+    let expected = [(0, Ok(bytes[..FRAME].to_vec())), (2, Ok(bytes[FRAME..2 * FRAME].to_vec()))];
+    assert!(found == expected && bucket.gets() == gets + 1);
+    assert!(object.fetch_frames(1..2).unwrap().is_empty());
+    assert!(object.fetch_frames(4..9).unwrap().is_empty() && bucket.gets() == gets + 1);
+    // Noise is stored as it is: the middle of the three frames.
+    bucket.change(&name_in(&bucket), |stored| stored[FRAME + FRAME / 2] ^= 1);
+    let found = object.fetch_frames(0..4).unwrap();
+    let is_sound =
+        |(number, bytes): &(u64, forebay_disk::Result<Vec<u8>>)| (*number, bytes.is_ok());
+    let sound: Vec<(u64, bool)> = found.iter().map(is_sound).collect();
+    assert_eq!(sound, [(0, true), (2, false), (3, true)]);
+    bucket.lose(&name_in(&bucket));
+    assert_eq!(object.fetch_frames(0..1).err(), Some(DiskError::NotFound(number(1))));
+}
+
+#[test]
 fn another_object_under_the_name_is_refused_and_a_missing_one_is_named() {
     let bucket = MemoryBucket::default();
     let disk = disk_in(&bucket);

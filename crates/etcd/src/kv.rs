@@ -134,6 +134,8 @@ pub enum Compare {
     CreateRevision(Vec<u8>, i64),
     /// The key ends with this lease.
     Lease(Vec<u8>, LeaseId),
+    /// None of the keys was created or changed after this revision. Keys that were deleted since are not noticed.
+    Unchanged(Keys, i64),
 }
 
 impl From<Compare> for etcd_client::Compare {
@@ -150,6 +152,14 @@ impl From<Compare> for etcd_client::Compare {
                 Wire::create_revision(key, CompareOp::Equal, revision)
             }
             Compare::Lease(key, lease) => Wire::lease(key, CompareOp::Equal, lease.0),
+            Compare::Unchanged(keys, revision) => {
+                let of = |key| Wire::mod_revision(key, CompareOp::Less, revision.saturating_add(1));
+                match keys {
+                    Keys::One(key) => of(key),
+                    Keys::Prefix(prefix) => of(prefix).with_prefix(),
+                    Keys::Between(from, to) => of(from).with_range(to),
+                }
+            }
         }
     }
 }

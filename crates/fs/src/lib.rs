@@ -78,7 +78,7 @@ pub use namespace::{
     Whose,
 };
 pub use native::NewFileset;
-pub use object::{DirectAccess, Moves, SeenObject};
+pub use object::{DirectAccess, Moves, PartialReads, SeenObject};
 pub use ops::{
     Access, ArchiveStatus, DirectoryItem, DiskStatus, FilesetStatus, Home, New, Opened, Replace,
     SetMode, SetXattr, Statistics,

@@ -34,7 +34,8 @@ pub use disks::{DiskHealth, Disks, FsDisk};
 pub(crate) use disks::{POOLS_MAX, Pool, Pools};
 pub use live::LiveObject;
 use live::Loss;
-pub use traffic::Moves;
+pub(crate) use stream::Stream;
+pub use traffic::{Moves, PartialReads};
 
 /// The kernel's side of the direct path: it reads and writes registered files without us.
 pub trait DirectAccess: Send + std::marker::Sync {

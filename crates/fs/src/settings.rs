@@ -38,6 +38,12 @@ pub struct Settings {
     pub seq_discard_threshold: ByteSize,
     /// Files that are brought back from an archive at once.
     pub recall_threads: usize,
+    /// What a read of an archived file brings back.
+    pub recall_mode: RecallMode,
+    /// Size of files from which `recall_mode = "partial"` holds.
+    pub partial_recall_min: ByteSize,
+    /// Memory for what was fetched of files that are read in an archive.
+    pub partial_recall_cache: ByteSize,
     /// Files are opened for writing on the direct path while more than this is left of each quota.
     pub quota_margin: ByteSize,
     /// How long a request waits for the owner of a fileset.
@@ -52,6 +58,28 @@ pub struct Settings {
     pub locks_max: usize,
     /// Requests that wait for a lock at once.
     pub lock_waits_max: usize,
+}
+
+/// What a read of an archived file brings back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecallMode {
+    /// The whole file, when it is opened.
+    #[default]
+    Whole,
+    /// Nothing: it is read in the archive, and what is read is fetched.
+    Partial,
+}
+
+impl std::str::FromStr for RecallMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<RecallMode, String> {
+        match text {
+            "whole" => Ok(RecallMode::Whole),
+            "partial" => Ok(RecallMode::Partial),
+            _ => Err("expected whole or partial".to_owned()),
+        }
+    }
 }
 
 /// Who keeps the locks of programs on files (flock, fcntl).
@@ -201,8 +229,40 @@ impl Section for Settings {
             name: "recall_threads",
             default: "4",
             allowed: "a number from 1 to 64",
-            meaning: "Files that are recalled from archives at the same time. Each takes about 20 MiB of memory meanwhile.",
+            meaning: "Files that are recalled from archives at the same time. Each takes about 20 MiB of memory meanwhile. As many \
+                      ranges of files are fetched at the same time (recall_mode = \"partial\").",
             set: |s, v| value::count(v, 1, 64).map(|x| s.recall_threads = x),
+        },
+        Setting {
+            name: "recall_mode",
+            default: "\"whole\"",
+            allowed: "\"whole\" or \"partial\"",
+            meaning: "What opening an archived file for reading recalls: the whole file (\"whole\"), or nothing (\"partial\"): the file \
+                      stays in the archive, and only the frames of 1 MiB that programs read are fetched. Opening it for \
+                      writing recalls the whole file in both modes.",
+            set: |s, v| v.as_str()?.parse().ok().map(|x| s.recall_mode = x),
+        },
+        Setting {
+            name: "partial_recall_min",
+            default: "\"64 MiB\"",
+            allowed: "a size from \"0 B\" to \"1 PiB\"",
+            meaning: "Size of an archived file from which recall_mode = \"partial\" applies. Smaller files are recalled as a whole.",
+            set: |s, v| {
+                let size = value::size(v, ByteSize(0), ByteSize(1 << 50));
+                size.map(|x| s.partial_recall_min = x)
+            },
+        },
+        Setting {
+            name: "partial_recall_cache",
+            default: "\"128 MiB\"",
+            allowed: "a size from \"16 MiB\" to \"1 TiB\"",
+            meaning: "Memory for frames that were fetched from archives (recall_mode = \"partial\", and archived files in snapshots), and \
+                      for the indexes of their objects, 40 bytes for each MiB of a file. Files whose index would take more than half \
+                      of it (1.6 TiB with the default) are recalled as a whole.",
+            set: |s, v| {
+                let size = value::size(v, ByteSize::mib(16), ByteSize::gib(1024));
+                size.map(|x| s.partial_recall_cache = x)
+            },
         },
         Setting {
             name: "quota_margin",
@@ -284,6 +344,9 @@ impl Default for Settings {
             task_speed: ByteSize(0),
             seq_discard_threshold: ByteSize(0),
             recall_threads: 0,
+            recall_mode: RecallMode::Whole,
+            partial_recall_min: ByteSize(0),
+            partial_recall_cache: ByteSize(0),
             quota_margin: ByteSize(0),
             owner_wait: Duration::ZERO,
             fileset_idle: Duration::ZERO,

@@ -18,6 +18,7 @@ mod world;
 
 use forebay_base::ByteSize;
 use forebay_etcd::Runtime;
+use forebay_fs::settings::RecallMode;
 use forebay_store::slate::{Place, SlateConfig, open_stores};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use support::Rig;
@@ -119,6 +120,33 @@ fn served_files_in_a_directory_behave_like_the_reference() {
 #[test]
 fn archived_files_behave_like_the_reference() {
     run("archived_files_behave", || Rig::in_memory().with_archive());
+}
+
+/// Opened for reading, files stay in the archive.
+fn partial(rig: &Rig) {
+    rig.settings_mut(|settings| {
+        settings.recall_mode = RecallMode::Partial;
+        settings.partial_recall_min = ByteSize(0);
+    });
+}
+
+#[test]
+fn files_that_are_read_in_an_archive_behave_like_the_reference() {
+    run("files_that_are_read_in_an_archive", || {
+        let rig = Rig::in_memory().with_archive();
+        partial(&rig);
+        rig
+    });
+}
+
+#[test]
+fn direct_files_that_are_read_in_an_archive_with_little_memory_behave_like_the_reference() {
+    run("direct_files_that_are_read_in_an_archive", || {
+        let rig = Rig::in_directory().with_archive();
+        tight(&rig);
+        partial(&rig);
+        rig
+    });
 }
 
 #[test]

@@ -173,7 +173,8 @@ impl Adapter {
     /// Whether a request that is quick otherwise may wait for a disk: all of a native fileset, and opens where files may lie in
     /// an archive.
     pub(crate) fn may_wait_for_disk(&self, header: &InHeader) -> bool {
-        let may_recall = header.opcode == opcode::OPEN && self.fs.has_archives();
+        let may_recall =
+            matches!(header.opcode, opcode::OPEN | opcode::LSEEK) && self.fs.has_archives();
         may_recall || !self.fs.keeps_names(ino_of(header.nodeid))
     }
 

@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::authority::{Authority, Subject};
+use crate::authority::{Authority, Subject, expiry_of};
 use crate::error::{Error, Result};
 use crate::members::record::check_name;
 use crate::session::Identity;
@@ -45,6 +45,16 @@ pub struct EtcdAccess {
     /// Whether nodes of the cluster run the members themselves (`--start-etcd`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub started: bool,
+}
+
+impl EtcdAccess {
+    /// Whose certificates are needed to reach it, and when each expires, in seconds since the Unix epoch. One that cannot be read is left out.
+    #[must_use]
+    pub fn certificate_ends(&self) -> Vec<(&'static str, i64)> {
+        let clients = self.identity.as_ref().map(|(certificate, _)| certificate);
+        let all = [("clients", clients), ("authority", self.authority.as_ref())].into_iter();
+        all.filter_map(|(whose, pem)| Some((whose, expiry_of(pem?).ok()?))).collect()
+    }
 }
 
 /// `node.json`: who the node is.

@@ -23,7 +23,7 @@ static LEASE: Metric = Metric::gauge(
 static CERTIFICATES: Metric = Metric::gauge(
     "forebay_certificate_expires",
     &["kind", "name"],
-    "When the certificate of this node, of a monitor, or of the authority (without a name) expires, since 1970",
+    "When the certificate of this node, of a monitor, of the authority (without a name), or of etcd's clients or authority expires, since 1970",
 )
 .seconds();
 static OWNED: Metric = Metric::gauge("forebay_filesets_owned", &[], "Filesets that this node owns");
@@ -159,10 +159,13 @@ pub fn report(
     page.set_whole(&NODES, &["all"], sight.nodes.len() as u64);
     page.set_whole(&NODES, &["running"], sight.alive.len() as u64);
     page.set(&LEASE, &[], member.answers_for().as_secs_f64());
-    let end = |kind, name: &str, expires: i64| {
+    let mut end = |kind, name: &str, expires: i64| {
         page.set_whole(&CERTIFICATES, &[kind, name], u64::try_from(expires).unwrap_or(0));
     };
-    certificates(&sight, member.me().node, end);
+    certificates(&sight, member.me().node, &mut end);
+    for (whose, expires) in member.file().etcd.certificate_ends() {
+        end("etcd", whose, expires);
+    }
     page.set_whole(&OWNED, &[], owned as u64);
     let name = |node: NodeId| {
         sight.nodes.get(&node).map_or_else(|| node.to_string(), |record| record.name.clone())

@@ -133,6 +133,8 @@ pub struct ClusterHealth {
     pub authority_expires: Option<Moment>,
     /// Names of monitors, with the end of the certificate of each.
     pub monitors: Vec<(String, Moment)>,
+    /// Whose certificates are needed to reach etcd, with the end of each.
+    pub of_etcd: Vec<(&'static str, Moment)>,
 }
 
 /// A node of a cluster.

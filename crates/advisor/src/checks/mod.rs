@@ -44,9 +44,14 @@ pub struct About {
 /// All checks, of hosts and of clusters.
 #[must_use]
 pub fn known() -> Vec<About> {
-    let hosts = all().into_iter().map(|it| About { code: it.code, title: it.title, why: it.why });
-    let clusters = crate::cluster::all().into_iter();
-    hosts.chain(clusters.map(|it| About { code: it.code, title: it.title, why: it.why })).collect()
+    let hosts = all().into_iter().map(Check::about);
+    hosts.chain(crate::cluster::all().into_iter().map(Check::about)).collect()
+}
+
+impl<T> Check<T> {
+    fn about(&self) -> About {
+        About { code: self.code, title: self.title, why: self.why }
+    }
 }
 
 /// All checks, by area.
@@ -99,23 +104,36 @@ pub fn examine(host: &Host) -> Examined {
 /// Carries out checks.
 pub(crate) fn examine_with<T>(checks: &[&'static Check<T>], subject: &T) -> Examined {
     let mut examined = Examined::default();
-    for check in checks {
-        for verdict in (check.look)(subject) {
-            let code = check.code;
-            match verdict {
-                Verdict::Fine(text) => examined.fine.push(Line { code, text }),
-                Verdict::Unknown(text) => examined.unknown.push(Line { code, text }),
-                Verdict::Found { severity, evidence, fix } => examined.findings.push(Finding {
-                    code,
-                    severity,
-                    title: check.title,
-                    evidence,
-                    why: check.why,
-                    fix,
-                }),
+    for (about, verdict) in look(checks, subject) {
+        examined.note(about, verdict);
+    }
+    examined.sorted()
+}
+
+/// What checks say, in their order.
+pub(crate) fn look<T>(checks: &[&'static Check<T>], subject: &T) -> Vec<(About, Verdict)> {
+    let each = checks.iter().flat_map(|check| {
+        (check.look)(subject).into_iter().map(move |verdict| (check.about(), verdict))
+    });
+    each.collect()
+}
+
+impl Examined {
+    /// Adds what a check says.
+    pub(crate) fn note(&mut self, about: About, verdict: Verdict) {
+        let About { code, title, why } = about;
+        match verdict {
+            Verdict::Fine(text) => self.fine.push(Line { code, text }),
+            Verdict::Unknown(text) => self.unknown.push(Line { code, text }),
+            Verdict::Found { severity, evidence, fix } => {
+                self.findings.push(Finding { code, severity, title, evidence, why, fix });
             }
         }
     }
-    examined.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-    examined
+
+    /// The same, with the worst findings first.
+    pub(crate) fn sorted(mut self) -> Examined {
+        self.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        self
+    }
 }

@@ -1,5 +1,6 @@
 //! etcd: members, alarms, space, and what writing to it takes.
 
+use super::nodes::{DAY, days};
 use super::{Cluster, EtcdMember, EtcdStatus, disk};
 use crate::checks::Check;
 use crate::finding::{Fix, Verdict};
@@ -19,6 +20,10 @@ const UNUSED_OF_QUOTA_PERCENT: u64 = 50;
 const WRITE_SLOW_MS: f64 = 25.0;
 const WRITE_BAD_MS: f64 = 100.0;
 const WORST_BAD_MS: f64 = 1000.0;
+
+/// Left life of a certificate for etcd from which on it is said, and is pressing: all nodes have to be given another one.
+const CERTIFICATE_SOON: i64 = 60 * DAY;
+const CERTIFICATE_PRESSING: i64 = 14 * DAY;
 
 pub(super) const CHECKS: &[Check<Cluster>] = &[
     Check {
@@ -60,6 +65,13 @@ pub(super) const CHECKS: &[Check<Cluster>] = &[
         why: "A member syncs its log before it answers, and commits its database in between: etcd asks for 99 of 100 within 10 and 25 ms. The time of a \
               write shows what most members need now; this shows each of them since it started, also one whose disk is slow at times.",
         look: disk::look,
+    },
+    Check {
+        code: "etcd/certificates",
+        title: "Certificates for etcd",
+        why: "All nodes reach etcd with one certificate. When it expires, or that of etcd's authority does, no node renews its lease, and the whole \
+              cluster stops answering. Forebay renews neither.",
+        look: certificates,
     },
     Check {
         code: "etcd/versions",
@@ -235,6 +247,29 @@ fn write_time(cluster: &Cluster) -> Vec<Verdict> {
     } else {
         Verdict::Fine(evidence)
     }]
+}
+
+fn certificates(cluster: &Cluster) -> Vec<Verdict> {
+    let verdict = |(whose, expires): &(&'static str, i64)| {
+        let left = expires - cluster.now_seconds;
+        let advice = if cluster.etcd.started_by_nodes {
+            "it lasts as long as the authority of the cluster: make a new cluster, and move the files to it, before that day"
+        } else {
+            "make a new one as this one was made, put it into node.json of each node, and start the daemons again one after another"
+        };
+        let fix = Fix::ByHand { advice: advice.to_owned() };
+        let what = format!("the certificate of etcd's {whose}");
+        if left <= 0 {
+            Verdict::problem(format!("{what} expired {} ago", days(-left)), fix)
+        } else if left < CERTIFICATE_PRESSING {
+            Verdict::problem(format!("{what} expires in {}", days(left)), fix)
+        } else if left < CERTIFICATE_SOON {
+            Verdict::warning(format!("{what} expires in {}", days(left)), fix)
+        } else {
+            Verdict::Fine(format!("{whose}: valid for {}", days(left)))
+        }
+    };
+    cluster.etcd.certificates.iter().map(verdict).collect()
 }
 
 fn versions(cluster: &Cluster) -> Vec<Verdict> {

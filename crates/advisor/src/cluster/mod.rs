@@ -1,10 +1,11 @@
 //! What is checked of a cluster: its nodes, certificates, versions and clocks, and its etcd.
 //!
 //! [`Cluster`] is what was asked and measured; the checks are pure. What one node cannot see of another is not guessed: the checks
-//! of hosts ([`crate::checks`]) run on each host.
+//! of hosts ([`crate::checks`]) run on each host, and [`hosts`] puts together what they say.
 
 mod disk;
 mod etcd;
+pub mod hosts;
 mod nodes;
 
 #[cfg(test)]
@@ -85,6 +86,8 @@ pub struct Etcd {
     pub writes: Option<Writes>,
     /// Whether nodes of the cluster run its members.
     pub started_by_nodes: bool,
+    /// Certificates with which nodes reach it: whose each is, and its end in seconds since the epoch.
+    pub certificates: Vec<(&'static str, i64)>,
     /// Why it could not be asked.
     pub fault: Option<String>,
 }

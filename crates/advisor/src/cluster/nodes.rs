@@ -4,7 +4,7 @@ use super::{ClockDifference, Cluster, Node, NodeState};
 use crate::checks::Check;
 use crate::finding::{Fix, Verdict};
 
-const DAY: i64 = 86_400;
+pub(super) const DAY: i64 = 86_400;
 
 /// Renewal begins when a third of a certificate's life is left; with less than a quarter it has failed for days.
 const RENEWED: i64 = 4;
@@ -192,7 +192,7 @@ fn monitors(cluster: &Cluster) -> Vec<Verdict> {
 }
 
 /// A time for people.
-fn days(seconds: i64) -> String {
+pub(super) fn days(seconds: i64) -> String {
     if seconds < 2 * DAY { format!("{} h", seconds / 3600) } else { format!("{} d", seconds / DAY) }
 }
 

@@ -45,6 +45,7 @@ fn sound() -> Cluster {
         etcd: Etcd {
             members: ["e1", "e2", "e3"].map(member).to_vec(),
             writes: Some(Writes { count: 20, median_ms: 2.0, worst_ms: 9.0 }),
+            certificates: vec![("clients", 1_000_000 + 365 * 86_400)],
             ..Etcd::default()
         },
     }
@@ -123,6 +124,15 @@ fn certificates_are_named_when_renewal_fails_and_when_they_have_expired() {
     assert!(found(monitor(31)).is_empty());
     finds(Warning, "cluster/monitors", "monitor prom expires in 29 d", monitor(29));
     finds(Problem, "cluster/monitors", "monitor prom expired 3 d ago", monitor(-3));
+    let of_etcd = |days: i64| {
+        move |it: &mut Cluster| {
+            it.etcd.certificates = vec![("clients", it.now_seconds + days * day)];
+        }
+    };
+    assert!(found(of_etcd(61)).is_empty());
+    finds(Warning, "etcd/certificates", "of etcd's clients expires in 59 d", of_etcd(59));
+    finds(Problem, "etcd/certificates", "of etcd's clients expires in 13 d", of_etcd(13));
+    finds(Problem, "etcd/certificates", "of etcd's clients expired 3 d ago", of_etcd(-3));
     finds(Advice, "cluster/authority", "only n1 holds", |it| {
         it.nodes[1].has_authority = false;
         it.nodes[2].has_authority = false;

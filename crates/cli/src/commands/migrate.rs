@@ -32,8 +32,8 @@ const LIMIT: Duration = Duration::from_secs(7 * 86_400);
 /// Move files to another pool now, such as one of archives.
 ///
 /// In the pool of an archive (`forebay disk add --help`) a file lies compressed in an object store. Its name, size and
-/// attributes stay, and it is brought back (recalled) when a program opens it. A file is removed here only after its object was
-/// read back from the archive and compared. Files that are open, pinned (`forebay recall --pin`), or that a snapshot refers to,
+/// attributes stay, and it is brought back (recalled) when a program opens it, or read where it lies (recall_mode = "partial"
+/// in ROOT/forebay.toml). A file is removed here only after its object was read back from the archive and compared. Files that are open, pinned (`forebay recall --pin`), or that a snapshot refers to,
 /// are left where they are and counted. Directories are taken with all that lies below them, in the same mount.
 /// `forebay policy` does the same by rules.
 ///

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
+use forebay_engine::home::GridHome;
+use forebay_engine::protocol::JobView;
+use forebay_engine::protocol::client::Client;
 use forebay_fs::stats::{OPERATIONS, Operation, Percentiles};
 use serde::Serialize;
 
@@ -15,6 +18,7 @@ use crate::attribution::{self, Activity, By, Users, Whose, Work};
 use crate::control::{self, Answer, Ask, Counters, SessionCounters};
 use crate::mounts;
 use crate::output::{Table, bytes};
+use crate::running::{self, Used};
 
 /// Show the activity of a mounted file system: operations, bytes, latencies, kernel requests, and in a cluster
 /// the sessions with other nodes.
@@ -30,6 +34,10 @@ use crate::output::{Table, bytes};
 /// process is that of its control group, or of its environment (FOREBAY_JOB, SLURM_JOB_ID, LSB_JOBID); - stands for no job, ? for a
 /// process that had ended before it was looked up. The user (kernel) stands for operations without a process, such as
 /// closes. Growth of a file is attributed to the process that opened it for writing last.
+///
+/// With --by job or user, running jobs of the grid have a list of their own: bytes and calls of reads and writes in any file system, as
+/// the kernel counts them for the processes of the job. They include native filesets and the direct path, which never reach the daemon;
+/// FROM DISK is what memory did not hold. What jobs create, open and remove in native filesets is not counted anywhere.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay stat /mnt/forebay
@@ -48,6 +56,10 @@ pub struct Stat {
     /// Show who caused operations and bytes instead: by fileset, user or job.
     #[arg(long)]
     by: Option<By>,
+    /// Folder of the grid whose running jobs --by shows too [default: the environment variable FOREBAY_GRID, or the home folder of the
+    /// file system].
+    #[arg(long, value_name = "ROOT", requires = "by")]
+    grid: Option<PathBuf>,
     /// Print JSON, one object per report.
     #[arg(long)]
     json: bool,
@@ -88,6 +100,9 @@ struct Causes {
     seconds: f64,
     by: By,
     rows: Vec<Caused>,
+    /// What running jobs of the grid used; none without a grid, and by fileset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    running: Option<Vec<RunningRow>>,
 }
 
 #[derive(Serialize)]
@@ -96,6 +111,44 @@ struct Caused {
     whose: Whose,
     #[serde(flatten)]
     work: Work,
+}
+
+#[derive(Serialize)]
+struct RunningRow {
+    #[serde(flatten)]
+    whose: Whose,
+    #[serde(flatten)]
+    used: Used,
+}
+
+/// What is known at one time of who causes what.
+#[derive(Default)]
+struct Look {
+    activity: Activity,
+    /// Jobs that run; none without a grid.
+    jobs: Option<Vec<JobView>>,
+}
+
+impl Look {
+    fn at(home: &Path, grid: Option<&GridHome>) -> Result<Look> {
+        let jobs = grid.map(|grid| running::jobs(&mut Client::connect(grid)?)).transpose()?;
+        Ok(Look { activity: attribution::read(home)?, jobs })
+    }
+
+    /// What was caused and used since an earlier time.
+    fn since(&self, before: &Look, (by, seconds): (By, f64), users: &mut Users) -> Causes {
+        let rows = attribution::grouped(&self.activity, &before.activity, by, users);
+        let earlier = before.jobs.as_deref().unwrap_or_default();
+        let running = self.jobs.as_ref().map(|jobs| running::grouped(jobs, earlier, by));
+        Causes {
+            seconds,
+            by,
+            rows: rows.into_iter().map(|(whose, work)| Caused { whose, work }).collect(),
+            running: running.map(|rows| {
+                rows.into_iter().map(|(whose, used)| RunningRow { whose, used }).collect()
+            }),
+        }
+    }
 }
 
 /// Counts by name.
@@ -128,34 +181,32 @@ impl Stat {
     /// Reports who caused what.
     fn attribute(&self, home: &Path, by: By) -> Result<ExitCode> {
         let (clock, mut users) = (SystemClock, Users::default());
+        let grid = match by {
+            By::Fileset => None,
+            By::Job | By::User | By::All => running::grid_beside(home, self.grid.as_deref())?,
+        };
+        let look = || Look::at(home, grid.as_ref());
         let Some(interval) = self.interval else {
-            let now = attribution::read(home)?;
-            self.print_causes(
-                by,
-                0.0,
-                attribution::grouped(&now, &Activity::default(), by, &mut users),
-            )?;
+            self.print_causes(&look()?.since(&Look::default(), (by, 0.0), &mut users))?;
             return Ok(ExitCode::SUCCESS);
         };
-        let (mut before, mut since) = (attribution::read(home)?, clock.instant());
+        let (mut before, mut since) = (look()?, clock.instant());
         let mut left = self.count;
         while left != Some(0) {
             std::thread::sleep((since + interval).saturating_duration_since(clock.instant()));
-            let (now, at): (Activity, Instant) = (attribution::read(home)?, clock.instant());
-            let rows = attribution::grouped(&now, &before, by, &mut users);
-            self.print_causes(by, (at - since).as_secs_f64(), rows)?;
+            let (now, at): (Look, Instant) = (look()?, clock.instant());
+            self.print_causes(&now.since(&before, (by, (at - since).as_secs_f64()), &mut users))?;
             (before, since) = (now, at);
             left = left.map(|left| left - 1);
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn print_causes(&self, by: By, seconds: f64, rows: Vec<(Whose, Work)>) -> Result<()> {
+    fn print_causes(&self, causes: &Causes) -> Result<()> {
         if self.json {
-            let rows = rows.into_iter().map(|(whose, work)| Caused { whose, work }).collect();
-            crate::output::put_json_line(&Causes { seconds, by, rows })?;
+            crate::output::put_json_line(causes)?;
         } else {
-            out!("{}", render_causes(by, seconds, &rows));
+            out!("{}", render_causes(causes));
         }
         Ok(())
     }
@@ -235,29 +286,48 @@ fn since_before(now: &SessionCounters, before: Option<&Counters>) -> SessionCoun
     }
 }
 
-fn render_causes(by: By, seconds: f64, rows: &[(Whose, Work)]) -> String {
-    let heading: &[&str] = match by {
+/// The columns that name who it was.
+fn heading(by: By) -> &'static [&'static str] {
+    match by {
         By::Fileset => &["FILESET"],
         By::User => &["USER"],
         By::Job | By::All => &["JOB", "USER"],
-    };
-    let mut table = Table::new(&[heading, &["OPERATIONS", "TIME s", "READ", "WRITTEN"]].concat());
-    for (whose, work) in rows {
-        let mut cells = match by {
-            By::Fileset => vec![whose.fileset.clone()],
-            By::User => vec![whose.user.clone()],
-            By::Job | By::All => vec![whose.job.clone(), whose.user.clone()],
-        };
-        let time = format!("{:.3}", work.seconds());
+    }
+}
+
+/// The cells below them.
+fn names(by: By, whose: &Whose) -> Vec<String> {
+    match by {
+        By::Fileset => vec![whose.fileset.clone()],
+        By::User => vec![whose.user.clone()],
+        By::Job | By::All => vec![whose.job.clone(), whose.user.clone()],
+    }
+}
+
+fn render_causes(causes: &Causes) -> String {
+    let by = causes.by;
+    let mut table =
+        Table::new(&[heading(by), &["OPERATIONS", "TIME s", "READ", "WRITTEN"]].concat());
+    for Caused { whose, work } in &causes.rows {
+        let mut cells = names(by, whose);
         cells.extend([
             work.operations.to_string(),
-            time,
+            format!("{:.3}", work.seconds()),
             bytes(work.read_bytes),
             bytes(work.written_bytes),
         ]);
         table.row(cells);
     }
-    format!("{}\n{}", span(seconds), table.render())
+    let mut text = format!("{}\n{}{}\n", span(causes.seconds), table.render(), running::NOT_SEEN);
+    if let Some(rows) = causes.running.as_ref().filter(|rows| !rows.is_empty()) {
+        let mut of_jobs = Table::new(&[heading(by), &running::HEADING].concat());
+        for RunningRow { whose, used } in rows {
+            of_jobs.row([names(by, whose), running::cells(used).to_vec()].concat());
+        }
+        let since = if causes.seconds > 0.0 { "" } else { " Since each began." };
+        text += &format!("\n{}{since}\n{}", running::OF_JOBS, of_jobs.render());
+    }
+    text
 }
 
 /// Over which time something was counted.

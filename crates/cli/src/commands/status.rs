@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use forebay_fs::record::MountState;
-use forebay_fs::{ArchiveStatus, DiskStatus};
+use forebay_fs::{ArchiveStatus, DiskStatus, PartialReads};
 
 use crate::control::{self, Answer, Ask, MountStatus, Status as Found};
 use crate::home::Home;
@@ -143,7 +143,7 @@ fn ratio(size: u64, stored: u64) -> String {
 }
 
 fn print_archive(location: &str, archive: &ArchiveStatus) -> Result<()> {
-    let ArchiveStatus { archived, recalled, requests } = archive;
+    let ArchiveStatus { archived, recalled, partial, requests } = archive;
     let all = requests.puts + requests.gets + requests.lists + requests.removals;
     let failed = |failures: u64| match failures {
         0 => String::new(),
@@ -159,6 +159,16 @@ fn print_archive(location: &str, archive: &ArchiveStatus) -> Result<()> {
         failed(recalled.failures),
         failed(requests.failures)
     );
+    if *partial != PartialReads::default() {
+        outln!(
+            "  files that stay in {location} were read in {} ranges ({} in {} frames); {} more reads needed none{}",
+            partial.ranges,
+            bytes(partial.bytes),
+            partial.frames,
+            partial.hits,
+            failed(partial.failures)
+        );
+    }
     Ok(())
 }
 

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use forebay_base::Clock as _;
-use forebay_base::Usage;
 use forebay_base::time::SystemClock;
 use forebay_engine::home::GridHome;
 use forebay_engine::protocol::client::Client;
@@ -21,14 +20,17 @@ use crate::control::{self, Answer, Ask};
 use crate::home::Home;
 use crate::mounts;
 use crate::output::{Table, bytes, put, put_json_line};
+use crate::running;
 
 /// Show what a file system and a grid are doing now, and who causes it.
 ///
 /// Shows operations and bytes per second, latencies by fileset and operation, the users and jobs behind them, requests that
 /// have waited for over a second, and running jobs. TIME is the total time of all operations in each second: 2.0 means that
 /// two were in progress on average. Reads on the direct path and everything in bound native filesets never reach the
-/// daemon, so the first lists lack them. The list of jobs has the processor time of each, and the bytes that its processes read
-/// and wrote by system calls in any file system.
+/// daemon, so the first lists lack them. The list of jobs has the processor time of each, the share of the time in which something of
+/// it waited for I/O, and the bytes and calls with which its processes read and wrote in any file system, native filesets included;
+/// DISK is what they read from local disks, because memory did not hold it. What jobs create, open and remove in native filesets is
+/// not counted anywhere.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay top
@@ -111,13 +113,28 @@ struct Job {
     user: String,
     queue: String,
     host: String,
-    /// Processors in use; none before two measurements.
+    /// Processors in use; none before its host has said what it uses.
     processors: Option<f64>,
+    /// Share of the time in which something of it waited for I/O; none if its host does not say.
+    io_wait: Option<f64>,
     peak_memory_bytes: Option<u64>,
-    /// Bytes that it read from any file system by system calls, in a second; none if its host does not say.
+    #[serde(flatten)]
+    rates: Rates,
+}
+
+/// What a job does in a second, in any file system; none if its host does not say.
+#[derive(Clone, Copy, Default, Serialize)]
+struct Rates {
+    /// Bytes that it reads by system calls.
     read_bytes_per_second: Option<f64>,
-    /// Those that it wrote.
+    /// Those that it writes.
     written_bytes_per_second: Option<f64>,
+    /// Read and write calls.
+    calls_per_second: Option<f64>,
+    /// Bytes that it makes local disks read.
+    device_read_bytes_per_second: Option<f64>,
+    /// Bytes that it leaves to be written to local disks.
+    device_written_bytes_per_second: Option<f64>,
 }
 
 /// Where to look.
@@ -191,6 +208,9 @@ impl Top {
         for table in [operations(report, lines), causes(report, lines)].into_iter().flatten() {
             text += &format!("\n{table}");
         }
+        if places.home.is_some() {
+            text += &format!("{}\n", running::NOT_SEEN);
+        }
         if let Some(grid) = &report.grid {
             text += &format!(
                 "\ngrid  {} hosts, {} unreachable  {} of {} slots in use  {} tasks wait\n",
@@ -232,8 +252,7 @@ fn waiting(home: &Path) -> Result<usize> {
 /// The jobs of the asker that run, or everybody's for an admin; and how busy the grid is.
 fn of_grid(grid: &GridHome) -> Result<(Vec<JobView>, Hosts)> {
     let mut client = Client::connect(grid)?;
-    let (mut jobs, _) = client.jobs(None, false, None)?;
-    jobs.retain(|job| job.host.is_some());
+    let jobs = running::jobs(&mut client)?;
     let (hosts, queues) = match (client.ask(&Question::Hosts)?, client.ask(&Question::Queues)?) {
         (Told::Hosts { hosts, .. }, Told::Queues { queues, .. }) => (hosts, queues),
         _ => bail!("the controller's answer lacks hosts and queues; is it a different version?"),
@@ -258,7 +277,7 @@ fn report(before: &Look, now: &Look, users: &mut Users) -> Report {
     let mut operations: Vec<Operation> =
         now.activity.operations.iter().filter_map(|row| operation(row, &before.activity)).collect();
     operations.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
-    let mut jobs: Vec<Job> = now.jobs.iter().map(|job| running(job, before)).collect();
+    let mut jobs: Vec<Job> = now.jobs.iter().map(|job| job_row(job, before)).collect();
     jobs.sort_by(|one, other| {
         other.processors.unwrap_or(0.0).total_cmp(&one.processors.unwrap_or(0.0))
     });
@@ -290,32 +309,28 @@ fn operation(row: &attribution::OperationRow, before: &Activity) -> Option<Opera
     })
 }
 
-fn running(job: &JobView, before: &Look) -> Job {
-    let same = |it: &&JobView| it.id == job.id && it.attempts == job.attempts;
-    let earlier = before.jobs.iter().find(same).and_then(|it| it.usage);
-    let processors = job.usage.zip(earlier).and_then(|(now, then)| {
-        let passed = now.real_seconds - then.real_seconds;
-        (passed > 0.0).then(|| ((now.cpu_seconds() - then.cpu_seconds()) / passed).max(0.0))
-    });
-    let since_start = || job.usage.and_then(|usage| usage.cpu_per_real());
-    let bytes_of = |of: fn(&Usage) -> Option<u64>| {
-        let (now, then) = (job.usage?, earlier.unwrap_or_default());
-        let (passed, count) = match now.real_seconds - then.real_seconds {
-            passed if passed > 0.0 => (passed, of(&now)?.saturating_sub(of(&then).unwrap_or(0))),
-            _ => (now.real_seconds, of(&now)?),
-        };
-        (passed > 0.0).then(|| rate(count, passed))
-    };
+fn job_row(job: &JobView, before: &Look) -> Job {
+    // Hosts say what jobs use every few seconds: between, what was so since the start.
+    let lately = running::lately(job, &before.jobs).filter(|used| used.real_seconds > 0.0);
+    let used = lately.or_else(|| running::lately(job, &[])).unwrap_or_default();
+    let seconds = used.real_seconds;
+    let is_known = seconds > 0.0;
+    let per_second = |count: Option<u64>| count.filter(|_| is_known).map(|it| rate(it, seconds));
     Job {
         job: job.id.clone(),
         user: job.user.to_string(),
         queue: job.queue.to_string(),
         host: job.host.as_ref().map(ToString::to_string).unwrap_or_default(),
-        // Hosts say what jobs use every few seconds: between, what was so since the start.
-        processors: processors.or_else(since_start),
+        processors: is_known.then(|| used.processor_seconds / seconds),
+        io_wait: used.io_wait_seconds.filter(|_| is_known).map(|wait| (wait / seconds).min(1.0)),
         peak_memory_bytes: job.usage.and_then(|usage| usage.peak_memory_bytes),
-        read_bytes_per_second: bytes_of(|usage| usage.read_bytes),
-        written_bytes_per_second: bytes_of(|usage| usage.written_bytes),
+        rates: Rates {
+            read_bytes_per_second: per_second(used.read_bytes),
+            written_bytes_per_second: per_second(used.written_bytes),
+            calls_per_second: per_second(used.calls()),
+            device_read_bytes_per_second: per_second(used.device_read_bytes),
+            device_written_bytes_per_second: per_second(used.device_written_bytes),
+        },
     }
 }
 
@@ -367,24 +382,30 @@ fn jobs(report: &Report, lines: usize) -> Option<String> {
         "QUEUE",
         "HOST",
         "PROCESSORS",
+        "I/O WAIT",
         "PEAK MEMORY",
         "READ/s",
         "WRITTEN/s",
+        "CALLS/s",
+        "DISK/s",
     ]);
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "for people")]
-    let shown =
-        |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |it| bytes(it.round() as u64));
+    let size = |rate: Option<f64>| or_dash(rate.map(|it| bytes(it.round() as u64)));
     for job in report.jobs.iter().take(lines) {
         table.row(vec![
             job.job.clone(),
             job.user.clone(),
             job.queue.clone(),
             job.host.clone(),
-            job.processors.map_or_else(|| "-".to_owned(), |used| format!("{used:.2}")),
-            job.peak_memory_bytes.map_or_else(|| "-".to_owned(), bytes),
-            shown(job.read_bytes_per_second),
-            shown(job.written_bytes_per_second),
+            or_dash(job.processors.map(|used| format!("{used:.2}"))),
+            or_dash(job.io_wait.map(|share| format!("{:.0} %", share * 100.0))),
+            or_dash(job.peak_memory_bytes.map(bytes)),
+            size(job.rates.read_bytes_per_second),
+            size(job.rates.written_bytes_per_second),
+            or_dash(job.rates.calls_per_second.map(|calls| format!("{calls:.0}"))),
+            size(job.rates.device_read_bytes_per_second),
         ]);
     }
-    (!report.jobs.is_empty()).then(|| table.render())
+    (!report.jobs.is_empty()).then(|| format!("{}\n{}", running::OF_JOBS, table.render()))
 }

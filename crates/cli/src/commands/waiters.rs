@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::cluster::tools;
 use super::cluster::view::{ClusterView, span};
+use crate::attribution::Users;
 use crate::control::{self, Answer, Ask};
 use crate::home::Home;
 use crate::mounts;
@@ -22,7 +23,8 @@ use crate::waits::shown;
 
 /// List requests that have waited for a long time, and what they wait for.
 ///
-/// Shows for each request its age, operation, file, the process that made it, and the reason. In a cluster it asks all nodes:
+/// Shows for each request its age, operation, file, the process that made it with its user and job, and the reason. The job is that of
+/// the control group of the process, or of its environment. In a cluster it asks all nodes:
 /// a request that one node sends to another is listed for both, for the first as waiting for an answer, for the second
 /// with its own reason. A change that has to wait until another node gives back what it caches (recall), or reports
 /// what it did in a directory that is delegated to it, names that node. Exit codes: 0 listed (even if nothing waits), 2 no daemon answered.
@@ -226,7 +228,8 @@ fn print(found: &Found) -> Result<()> {
 /// The rows of a list of waits.
 fn table(waits: &[&FoundWait]) -> String {
     let on_nodes = waits.iter().any(|found| found.on.is_some());
-    let heading = ["AGE", "NODE", "OPERATION", "FILE", "MADE BY", "WAITS FOR"];
+    let heading = ["AGE", "NODE", "OPERATION", "FILE", "MADE BY", "JOB", "USER", "WAITS FOR"];
+    let mut users = Users::default();
     let shown = |cells: Vec<String>| {
         let all = cells.into_iter().enumerate();
         all.filter(|(column, _)| on_nodes || *column != 1).map(|(_, cell)| cell).collect::<Vec<_>>()
@@ -246,15 +249,26 @@ fn table(waits: &[&FoundWait]) -> String {
             found.on.clone().unwrap_or_default(),
             wait.operation.clone(),
             file,
-            made_by(wait, found.from.as_deref()),
+            process_of(wait, found.from.as_deref()),
+            wait.job.clone().unwrap_or_else(|| "-".to_owned()),
+            wait.uid.map_or_else(|| "-".to_owned(), |uid| users.name(Some(uid))),
             found.reason.clone(),
         ]));
     }
     table.render()
 }
 
-/// Who made a request, which may be another node of this name.
+/// Who made a request, with the job.
 pub fn made_by(wait: &Wait, node: Option<&str>) -> String {
+    let process = process_of(wait, node);
+    match &wait.job {
+        Some(job) => format!("{process} of job {job}"),
+        None => process,
+    }
+}
+
+/// The process that made a request, or the node if another one did; of this name.
+fn process_of(wait: &Wait, node: Option<&str>) -> String {
     match (&wait.process, node) {
         (Some((number, command)), _) if !command.is_empty() => format!("{command} ({number})"),
         (Some((number, _)), _) => format!("process {number}"),

@@ -24,7 +24,7 @@ use parking_lot::{Condvar, Mutex};
 
 use self::bucket::{Bucket, BucketError};
 use self::counted::CountedBucket;
-use self::reader::ArchivedObject;
+pub use self::reader::{ArchivedObject, Frames, index_bytes};
 use self::writer::{NewObject, Upload};
 use crate::directory::Label;
 use crate::{Capacity, Description, Disk, DiskError, Object, ObjectAttributes, Requests, Result};
@@ -331,7 +331,7 @@ impl Disk for ArchiveDisk {
         true
     }
 
-    fn read_archived(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
+    fn read_archived(&self, id: ObjectId) -> Result<Arc<ArchivedObject>> {
         self.0.verify().map_err(|error| match error {
             DiskError::Away { disk, location, why } => {
                 DiskError::Away { disk, location, why: format!("object {}: {why}", name_of(id)) }

@@ -1,5 +1,9 @@
 //! An object of the archive that is being read. Every frame is checked before any byte of it is given out.
+//!
+//! It can be read in two ways: as other objects are, for copying it from its beginning to its end, or frame by frame
+//! ([`ArchivedObject::fetch_frames`]), where nothing is fetched but what is asked for.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use forebay_base::{ObjectId, Timestamp};
@@ -13,14 +17,23 @@ use crate::{Allocate, DiskError, Object, ObjectAttributes, Result, Seek, Sync};
 /// Bytes that are fetched at a time, unless one frame has more.
 const FETCH_BYTES: u64 = 8 << 20;
 
+/// Frames by their numbers, each with its bytes or why it has none.
+pub type Frames = Vec<(u64, Result<Vec<u8>>)>;
+
 /// A handle to an object of the archive.
-pub(super) struct ArchivedObject {
+pub struct ArchivedObject {
     archive: Arc<Archive>,
     id: ObjectId,
     foot: Foot,
     total: u64,
     entries: Vec<(Entry, u64)>,
     near: Mutex<Near>,
+}
+
+/// Bytes of memory that the index of an object with so many frames takes.
+#[must_use]
+pub fn index_bytes(frames: u64) -> u64 {
+    frames.saturating_mul(size_of::<(Entry, u64)>() as u64)
 }
 
 /// What was fetched last.
@@ -34,7 +47,7 @@ struct Near {
 }
 
 impl ArchivedObject {
-    pub fn open(archive: &Arc<Archive>, id: ObjectId) -> Result<ArchivedObject> {
+    pub(super) fn open(archive: &Arc<Archive>, id: ObjectId) -> Result<ArchivedObject> {
         let name = name_of(id);
         let tail = archive.said(id, archive.bucket.tail(&name, FOOT_BYTES as u64))?;
         let foot = Foot::decode(&tail.bytes, tail.size, id, archive.identity);
@@ -52,20 +65,60 @@ impl ArchivedObject {
         Ok(ArchivedObject { archive, id, foot, total, entries, near: Mutex::default() })
     }
 
-    pub fn total(&self) -> u64 {
+    pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    pub fn foot(&self) -> &Foot {
+    pub(super) fn foot(&self) -> &Foot {
         &self.foot
     }
 
-    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         self.entries.iter().map(|(entry, _)| *entry)
     }
 
+    /// Bytes of the file.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.foot.size
+    }
+
+    /// Bytes of memory that its index takes.
+    #[must_use]
+    pub fn index_bytes(&self) -> u64 {
+        index_bytes(self.foot.entries)
+    }
+
+    /// Whether a frame is stored: a piece of the file that has none is zeros.
+    #[must_use]
+    pub fn has_frame(&self, frame: u64) -> bool {
+        self.entries.get(self.place_of(frame)).is_some_and(|(entry, _)| entry.frame == frame)
+    }
+
+    /// Fetches the frames of a range that are stored, with one request, and checks each of them by itself.
+    ///
+    /// # Errors
+    /// [`DiskError::NotFound`], [`DiskError::Away`], [`DiskError::Io`]; of a frame that is damaged [`DiskError::Io`] in its place.
+    pub fn fetch_frames(&self, frames: Range<u64>) -> Result<Frames> {
+        let entries = self.place_of(frames.start)..self.place_of(frames.end);
+        let entries = self.entries.get(entries).unwrap_or_default();
+        let (Some((_, begin)), Some((last, last_at))) = (entries.first(), entries.last()) else {
+            return Ok(Vec::new());
+        };
+        let range = *begin..last_at + u64::from(last.stored);
+        let stored = self.archive.bucket.get(&name_of(self.id), Some(range));
+        let stored = self.archive.said(self.id, stored)?;
+        let unpack = |(entry, at): &(Entry, u64)| {
+            let from = usize::try_from(at - begin).unwrap_or(usize::MAX);
+            let bytes = stored.get(from..from.saturating_add(entry.stored as usize));
+            let bytes = format::unpack(entry, bytes.unwrap_or_default());
+            (entry.frame, bytes.map_err(|why| self.archive.io(self.id, &why)))
+        };
+        Ok(entries.iter().map(unpack).collect())
+    }
+
     /// Reads and checks every frame.
-    pub fn verify_all(&self) -> Result<()> {
+    pub(super) fn verify_all(&self) -> Result<()> {
         let mut near = self.near.lock();
         (0..self.entries.len()).try_for_each(|place| self.unpack(&mut near, place))
     }

@@ -71,3 +71,24 @@ fn the_doctor_asks_all_nodes_and_etcd_and_names_what_is_not_as_it_should_be() {
     let said = cluster.forebay(0, &["doctor", "--cluster", "--home", "/nowhere"]).refused();
     assert!(said.contains("not a node of a cluster"), "{said}");
 }
+
+#[test]
+fn the_host_of_each_node_is_checked_by_its_daemon_and_said_once_if_they_are_alike() {
+    let cluster = Cluster::start(2);
+    // Both hosts are this machine.
+    let alike =
+        |answer: &Value| texts(answer, "fine", "fuse/device") == ["n0, n1: /dev/fuse is there"];
+    let answer = doctor(&cluster, &["--hosts"]);
+    assert!(alike(&answer), "{answer}");
+    assert_eq!(texts(&answer, "fine", "cluster/nodes"), ["n0 answers", "n1 answers"]);
+    let places = ["fine", "findings", "unknown"].map(|kind| texts(&answer, kind, "places/space"));
+    assert!(places.concat().iter().any(|text| text.starts_with("n1: ")), "its disk: {places:?}");
+    assert!(texts(&doctor(&cluster, &[]), "fine", "fuse/device").is_empty(), "on request only");
+    // The daemon of a node that has not mounted the file system does it as well.
+    cluster.umount(1);
+    wait_until("the daemon without a mount answers", LIMIT, || {
+        alike(&doctor(&cluster, &["--hosts"]))
+    });
+    let alone = cluster.forebay(0, &["doctor", "--hosts"]).refused();
+    assert!(alone.contains("--cluster"), "{alone}");
+}

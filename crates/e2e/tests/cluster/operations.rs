@@ -105,8 +105,10 @@ impl Drop for Running {
     }
 }
 
+/// Starts a program as a job of Slurm would.
 fn start(program: &str, arguments: &[&str]) -> Running {
     let mut command = need::program(program);
+    command.env("SLURM_JOB_ID", "5");
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
     Running(command.spawn().expect("starts a program"))
 }
@@ -117,7 +119,7 @@ fn waits(cluster: &Cluster, node: usize, min: &str) -> Vec<Value> {
 }
 
 #[test]
-fn waiters_name_the_operation_the_file_the_program_and_the_reason() {
+fn waiters_name_the_operation_the_file_the_program_its_job_and_the_reason() {
     let cluster = Cluster::start(2);
     move_to(&cluster, "data", "n0");
     let path = data(&cluster, 0).join("locked");
@@ -137,11 +139,13 @@ fn waiters_name_the_operation_the_file_the_program_and_the_reason() {
     });
     assert_eq!(found["path"], "/data/locked");
     assert_eq!((&found["process"][1], &found["fileset"]), (&"flock".into(), &"data".into()));
+    assert_eq!((&found["job"], &found["uid"]), (&"slurm-5".into(), &0.into()));
     assert_says(found["reason"].as_str().expect("a reason"), &["a lock"]);
     wait_until("it is in the table and in the status", LIMIT, || {
         let table = cluster.forebay(0, &["waiters", "g", "--min", "1"]).output();
         let status = cluster.forebay(0, &["cluster", "status"]).output();
-        [table, status].iter().all(|text| text.contains("setlkw") && text.contains("a lock"))
+        let parts = ["setlkw", "a lock", "slurm-5", "root"];
+        [table, status].iter().all(|text| parts.iter().all(|part| text.contains(part)))
     });
     drop(holder);
     drop(waiter);

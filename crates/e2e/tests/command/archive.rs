@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -204,6 +204,105 @@ fn files_go_to_a_directory_of_another_machine_and_come_back_when_they_are_opened
     let _ = grid.run_on_root(&["fsck"], &["--archive"]).expect_code(0);
 }
 
+const PARTIAL: &str =
+    "recall_mode = \"partial\"\npartial_recall_min = \"4 MiB\"\naway_timeout = \"10 min\"";
+const MIB: usize = 1 << 20;
+
+/// What was read of files that stay in the archive: ranges, frames, bytes.
+fn partial_reads(grid: &Mounted) -> [u64; 3] {
+    let disks = json(&grid.run_on_root(&["disk", "list"], &["--json"]).output());
+    let mut all = disks.as_array().expect("is a list").iter();
+    let disk = all.find(|disk| disk["pool"] == "archive").expect("is listed");
+    let read = &disk["archive"]["partial"];
+    ["ranges", "frames", "bytes"].map(|it| read[it].as_u64().expect("is a number"))
+}
+
+/// Reads a few bytes of a file.
+fn read_at(file: &fs::File, offset: usize) -> Vec<u8> {
+    let mut bytes = vec![0; 100];
+    file.read_exact_at(&mut bytes, offset as u64).expect("reads");
+    bytes
+}
+
+#[test]
+fn looking_at_the_end_of_a_large_archived_file_fetches_one_frame() {
+    let grid = Mounted::start_with(Placement::Direct, PARTIAL);
+    let cold = grid.outside().join("cold");
+    fs::create_dir(&cold).expect("makes a folder");
+    let address = format!("file://{}", cold.display());
+    grid.run_on_root(&["disk", "add"], &[&address, "--pool", "archive"]).succeeds();
+    let path = grid.data().join("large.parquet");
+    let bytes = content(5, 32 * MIB);
+    fs::write(&path, &bytes).expect("writes");
+    grid.run(&["migrate", text(&path), "--to", "archive"]).succeeds();
+
+    let file = fs::File::open(&path).expect("opens");
+    assert_eq!(partial_reads(&grid), [0; 3]);
+    let footer = bytes.len() - 100;
+    assert_eq!(read_at(&file, footer), &bytes[footer..]);
+    assert_eq!(partial_reads(&grid), [1, 1, MIB as u64]);
+    // Another one finds it in memory.
+    let other = fs::File::open(&path).expect("opens");
+    assert_eq!(read_at(&other, footer), &bytes[footer..]);
+    assert_eq!(read_at(&other, 15 * MIB + 7), &bytes[15 * MIB + 7..15 * MIB + 107]);
+    assert_eq!(partial_reads(&grid), [2, 2, 2 * MIB as u64]);
+    assert!(is_archived(&grid, &path));
+    let status = grid.run_on_root(&["status"], &[]).output();
+    assert_says(&status, &["were read in 2 ranges", "in 2 frames"]);
+
+    // From one end to the other: each frame once, and the file stays there.
+    assert!(fs::read(&path).expect("reads") == bytes);
+    let [_, frames, fetched] = partial_reads(&grid);
+    assert_eq!((frames, fetched), (32, bytes.len() as u64));
+    assert!(is_archived(&grid, &path));
+
+    // A writer brings it back, and those who have it open see what it writes.
+    let writer = fs::OpenOptions::new().write(true).open(&path).expect("opens");
+    writer.write_all_at(b"changed", 15 * MIB as u64 + 7).expect("writes");
+    assert!(!is_archived(&grid, &path));
+    assert_eq!(&read_at(&other, 15 * MIB + 7)[..7], b"changed");
+    drop((file, other, writer));
+    let mut changed = bytes;
+    changed[15 * MIB + 7..15 * MIB + 14].copy_from_slice(b"changed");
+    assert!(fs::read(&path).expect("reads") == changed);
+    grid.umount();
+    let _ = grid.run_on_root(&["fsck"], &["--archive"]).expect_code(0);
+}
+
+#[test]
+fn a_damaged_frame_of_a_file_that_is_read_in_an_archive_is_named_and_the_others_are_read() {
+    let grid = Mounted::start_with(Placement::Direct, PARTIAL);
+    let cold = grid.outside().join("cold");
+    fs::create_dir(&cold).expect("makes a folder");
+    let address = format!("file://{}", cold.display());
+    grid.run_on_root(&["disk", "add"], &[&address, "--pool", "archive"]).succeeds();
+    let path = grid.data().join("damaged");
+    let bytes = content(6, 9 * MIB);
+    fs::write(&path, &bytes).expect("writes");
+    grid.run(&["migrate", text(&path), "--to", "archive"]).succeeds();
+    let object = files_below(&cold.join("objects")).remove(0);
+    let mut stored = fs::read(&object).expect("reads");
+    let middle = stored.len() / 2;
+    stored[middle] ^= 1;
+    fs::write(&object, stored).expect("writes");
+
+    grid.expect_log("not those that were written");
+    let file = fs::File::open(&path).expect("opens");
+    let error = file.read_exact_at(&mut [0; 10], 4 * MIB as u64 + 9).expect_err("it is damaged");
+    assert_eq!(error.raw_os_error(), Some(5), "{error}");
+    for frame in [0, 3, 5, 8] {
+        assert_eq!(read_at(&file, frame * MIB), &bytes[frame * MIB..frame * MIB + 100]);
+    }
+    assert_says(
+        &grid.log(),
+        &["a range of a file was not read", "/data/damaged", "frame 4", "objects/"],
+    );
+    drop(file);
+    fs::remove_file(&path).expect("removes");
+    grid.umount();
+    let _ = grid.run_on_root(&["fsck"], &["--archive"]).expect_code(0);
+}
+
 #[test]
 fn an_archive_that_is_not_mounted_is_waited_for_and_its_files_come_back_with_it() {
     let grid = Mounted::start_with(Placement::Direct, "away_timeout = \"2 s\"");
@@ -368,10 +467,9 @@ impl Drop for S3Server {
 }
 
 /// A mounted file system with an archive in a bucket.
-fn with_bucket(away_timeout: &str) -> (S3Server, Mounted) {
+fn with_bucket(settings: &str) -> (S3Server, Mounted) {
     let server = S3Server::start();
-    let setting = format!("away_timeout = \"{away_timeout}\"");
-    let grid = Mounted::start_with(Placement::Direct, &setting);
+    let grid = Mounted::start_with(Placement::Direct, settings);
     let access = format!(
         "endpoint = \"http://{}\"\nregion = \"us-east-1\"\naccess_key = \"key\"\nsecret_key = \"secret\"\n",
         server.address
@@ -388,7 +486,7 @@ fn with_bucket(away_timeout: &str) -> (S3Server, Mounted) {
 
 #[test]
 fn files_go_to_an_s3_bucket_by_a_policy_and_who_waits_for_a_service_that_hangs_can_be_ended() {
-    let (server, grid) = with_bucket("10 min");
+    let (server, grid) = with_bucket("away_timeout = \"10 min\"");
     let (old, young) = (grid.data().join("old.csv"), grid.data().join("young.csv"));
     let of_old = content(1, 100_000);
     fs::write(&old, &of_old).expect("writes");
@@ -424,8 +522,43 @@ fn files_go_to_an_s3_bucket_by_a_policy_and_who_waits_for_a_service_that_hangs_c
 }
 
 #[test]
+fn frames_come_from_an_s3_bucket_and_a_reader_that_waits_for_a_service_that_hangs_can_be_killed() {
+    let (server, grid) = with_bucket(PARTIAL);
+    let path = grid.data().join("large.parquet");
+    let bytes = content(8, 16 * MIB);
+    fs::write(&path, &bytes).expect("writes");
+    grid.run(&["migrate", text(&path), "--to", "archive"]).succeeds();
+    let file = fs::File::open(&path).expect("opens");
+    let footer = bytes.len() - 100;
+    assert_eq!(read_at(&file, footer), &bytes[footer..]);
+    assert_eq!(partial_reads(&grid), [1, 1, MIB as u64]);
+
+    grid.expect_log("unreachable");
+    server.stop("-STOP");
+    let input = format!("if={}", path.display());
+    let of_middle = [&input, "of=/dev/null", "bs=4096", "skip=2000", "count=1"];
+    let mut reader = Command::new("dd");
+    reader.args(of_middle).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut reader = reader.spawn().expect("starts");
+    let waits =
+        || grid.run(&["waiters", text(&grid.mountpoint())]).stdout.contains("from the archive");
+    wait_until("the reader waits for the archive", waits);
+    // Others go on meanwhile, and what was fetched is read.
+    fs::write(grid.data().join("new"), b"new").expect("writes");
+    assert_eq!(read_at(&file, footer - MIB / 2), &bytes[footer - MIB / 2..][..100]);
+    reader.kill().expect("kills");
+    reader.wait().expect("ends");
+    server.stop("-CONT");
+    assert!(fs::read(&path).expect("reads") == bytes);
+    assert!(is_archived(&grid, &path));
+    drop(file);
+    grid.umount();
+    let _ = grid.run_on_root(&["fsck"], &["--archive"]).expect_code(0);
+}
+
+#[test]
 fn a_large_file_survives_an_interrupted_upload_and_a_service_that_is_gone() {
-    let (server, grid) = with_bucket("5 s");
+    let (server, grid) = with_bucket("away_timeout = \"5 s\"");
     let large = grid.data().join("large.bin");
     // Larger than some parts of an upload, even when it is compressed.
     let mut bytes = vec![0; 24 << 20];

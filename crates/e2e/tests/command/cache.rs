@@ -132,6 +132,10 @@ fn a_home_that_hangs_costs_one_timeout_and_what_was_fetched_is_served() {
         .map(str::to_owned);
     let cached: Vec<&str> = cached.iter().map(String::as_str).collect();
     grid.run_on_root(&["fileset", "create"], &cached).succeeds();
+    let near = grid.outside().join("near");
+    fs::create_dir(&near).expect("makes a folder");
+    let arguments = ["other", "--cache", text(&near), "--refresh", "0"];
+    grid.run_on_root(&["fileset", "create"], &arguments).succeeds();
     let cache = grid.mountpoint().join("inputs");
     assert_eq!(names(&cache).len(), 20);
     assert_eq!(fs::read(cache.join("file-0")).expect("reads"), b"content");
@@ -147,7 +151,9 @@ fn a_home_that_hangs_costs_one_timeout_and_what_was_fetched_is_served() {
             std::thread::spawn(move || fs::read(path).expect_err("hangs").kind())
         })
         .collect();
-    // Other filesets, and other files of this one, are served meanwhile.
+    // Other filesets are served meanwhile, and so are caches of other homes.
+    fs::write(near.join("new"), b"new").expect("writes");
+    assert_eq!(fs::read(grid.mountpoint().join("other/new")).expect("reads"), b"new");
     fs::write(grid.data().join("other"), b"other").expect("writes");
     assert_eq!(fs::read(grid.data().join("other")).expect("reads"), b"other");
     for thread in many {
@@ -176,7 +182,10 @@ fn changes_of_a_local_update_cache_stay_in_it() {
     let grid = Mounted::start(Placement::Direct);
     let home = grid.outside().join("home");
     fs::create_dir_all(home.join("d")).expect("makes folders");
-    for name in ["a", "b", "d/c"] {
+    for name in ["e", "g"] {
+        fs::create_dir(home.join(name)).expect("makes folders");
+    }
+    for name in ["a", "b", "d/c", "e/f"] {
         fs::write(home.join(name), b"first").expect("writes");
     }
     let arguments = ["trial", "--cache", text(&home), "--refresh", "0"];
@@ -187,6 +196,12 @@ fn changes_of_a_local_update_cache_stay_in_it() {
     file.write_all(b" and more").expect("appends");
     file.sync_all().expect("syncs");
     drop(file);
+    // A directory that nobody has looked into, as well: its names are fetched before it follows its home no more.
+    fs::set_permissions(cache.join("e"), fs::Permissions::from_mode(0o700)).expect("sets");
+    fs::write(home.join("e/later"), b"").expect("writes");
+    assert_eq!(names(&cache.join("e")), ["f"]);
+    fs::rename(cache.join("e/f"), cache.join("g/f")).expect("renames");
+    assert_eq!((names(&cache.join("e")).len(), names(&cache.join("g"))), (0, vec!["f".to_owned()]));
     // Attributes and links of what was not fetched, too.
     fs::set_permissions(cache.join("b"), fs::Permissions::from_mode(0o600)).expect("sets");
     fs::hard_link(cache.join("d/c"), cache.join("d/link")).expect("links");
@@ -202,7 +217,7 @@ fn changes_of_a_local_update_cache_stay_in_it() {
     grid.mount();
     fs::remove_dir_all(home.join("d")).expect("removes");
     assert_eq!(fs::read(cache.join("a")).expect("reads"), kept[0]);
-    assert_eq!(names(&home), ["a", "b"]);
+    assert_eq!(names(&home), ["a", "b", "e", "g"]);
     grid.umount();
     grid.is_clean();
 }

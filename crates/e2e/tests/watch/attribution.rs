@@ -131,8 +131,67 @@ fn jobs_of_the_grid_are_known_by_their_control_group() {
     assert!(top["jobs"].as_array().unwrap().iter().any(|row| row["job"] == *job), "{top:#}");
     assert_eq!(top["grid"]["slots"], 4, "{top:#}");
     let text = watched.forebay(&["top", "--once", "--interval", "0.5"]).output();
-    for part in ["operations/s", "P99 us", "WRITTEN/s", "of 4 slots in use", "PROCESSORS"] {
+    for part in [
+        "operations/s",
+        "P99 us",
+        "WRITTEN/s",
+        "of 4 slots in use",
+        "PROCESSORS",
+        "I/O WAIT",
+        "CALLS/s",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    watched.forebay(&["kill", &job]).succeeds();
+}
+
+/// What the list of running jobs says of a job, or of a user.
+fn running(watched: &Watched, by: &str, whose: &str) -> Option<Value> {
+    let place = watched.mountpoint().display().to_string();
+    let report = watched.forebay(&["stat", &place, "--by", by, "--json"]).output();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    report["running"].as_array().unwrap().iter().find(|row| row[by] == *whose).cloned()
+}
+
+#[test]
+fn what_a_running_job_does_in_its_native_area_is_shown_beside_what_the_daemon_knows() {
+    let watched = Watched::start();
+    let script =
+        "head -c 4000000 /dev/zero > $WORK/file; cat $WORK/file > /dev/null; sleep 600 & wait";
+    let job = watched.forebay(&["submit", "--", "sh", "-c", script]).output().trim().to_owned();
+    let number = |row: &Value, field: &str| row[field].as_u64().unwrap_or(0);
+    forebay_e2e::wait_until("its host says what it read and wrote", LIMIT, || {
+        running(&watched, "job", &job).is_some_and(|row| {
+            let bytes = ["read_bytes", "written_bytes"].map(|field| number(&row, field));
+            let calls = ["read_calls", "write_calls"].map(|field| number(&row, field));
+            bytes.iter().all(|bytes| *bytes >= 4_000_000)
+                && calls.iter().all(|calls| *calls > 0)
+                && row["device_read_bytes"].is_u64()
+        })
+    });
+    // The daemon has not seen any of it: the area is a directory of the local disk.
+    let seen = rows(&watched.mountpoint(), "job");
+    assert!(sum(&seen, &[("job", &job)], "written_bytes") < 4_000_000, "{seen:#?}");
+    let user = running(&watched, "user", "root").expect("the user has a job");
+    assert!(number(&user, "written_bytes") >= 4_000_000, "{user}");
+    let place = watched.mountpoint().display().to_string();
+    let text = watched.forebay(&["stat", &place, "--by", "job"]).output();
+    for part in
+        ["FROM DISK", "native filesets and the direct path included", "is not counted anywhere"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let by_fileset = watched.forebay(&["stat", &place, "--by", "fileset"]).output();
+    assert!(by_fileset.contains("Not counted here") && !by_fileset.contains("FROM DISK"));
+    let top = watched.forebay(&["top", "--once", "--interval", "0.2", "--json"]).output();
+    let top: Value = serde_json::from_str(&top).unwrap();
+    let row = top["jobs"].as_array().unwrap().iter().find(|row| row["job"] == *job).unwrap();
+    for field in ["read_bytes_per_second", "calls_per_second", "device_read_bytes_per_second"] {
+        assert!(row[field].is_f64(), "{field}: {row}");
+    }
+    let (_, page) = get(watched.controller(), "/metrics/jobs", "");
+    let labels = format!("{{job=\"{job}\",user=\"root\",queue=\"normal\"}}");
+    assert!(value(&page, &format!("forebay_job_write_calls{labels}")) > 0.0, "{page}");
+    assert!(value(&page, &format!("forebay_job_device_read_bytes{labels}")) >= 0.0, "{page}");
     watched.forebay(&["kill", &job]).succeeds();
 }

@@ -103,8 +103,9 @@ UNNAMED = """[...document.querySelectorAll("main svg[role=img], main input:not([
 
 load(plan["login"])
 seen["logged_in"] = evaluate("document.querySelector('.user span')?.textContent")
-for look, width, dark in [("light", 1280, False), ("dark", 1280, True), ("narrow", 390, False)]:
-    call("Emulation.setDeviceMetricsOverride", page, width=width, height=844, deviceScaleFactor=1, mobile=width < 500)
+for look, width, dark in [("light", 1280, False), ("dark", 1280, True), ("narrow", 390, False), ("wall", 3840, True)]:
+    height = 2160 if width > 2000 else 844
+    call("Emulation.setDeviceMetricsOverride", page, width=width, height=height, deviceScaleFactor=1, mobile=width < 500)
     feature = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
     call("Emulation.setEmulatedMedia", page, features=feature)
     for name, url in plan["pages"]:
@@ -114,6 +115,8 @@ for look, width, dark in [("light", 1280, False), ("dark", 1280, True), ("narrow
         entry[look] = {"title": evaluate("document.querySelector('h1')?.textContent"), "wide": evaluate(WIDE),
                        "unnamed": evaluate(UNNAMED), "charts": evaluate("document.querySelectorAll('figure.chart').length"),
                        "paper": evaluate("getComputedStyle(document.body).backgroundColor"),
+                       "across": evaluate("document.querySelector('main').getBoundingClientRect().width / innerWidth"),
+                       "letters": evaluate("parseFloat(getComputedStyle(document.body).fontSize)"),
                        "text": evaluate("document.querySelector('main')?.innerText")}
 
 if "act" in plan:

@@ -90,7 +90,7 @@ fn every_page_works_in_a_browser_and_a_job_is_killed_by_the_keyboard() {
         );
     }
     for (name, _) in &paths {
-        for look in ["light", "dark", "narrow"] {
+        for look in ["light", "dark", "narrow", "wall"] {
             let one = &seen["pages"][name][look];
             assert!(one["title"].is_string(), "{name} {look}: {one}");
             assert_eq!(one["wide"], Value::Null, "{name} is wider than the screen");
@@ -98,6 +98,10 @@ fn every_page_works_in_a_browser_and_a_job_is_killed_by_the_keyboard() {
         }
         let paper = |look: &str| seen["pages"][name][look]["paper"].clone();
         assert_ne!(paper("light"), paper("dark"), "{name} has no dark colours");
+        let letters = |look: &str| seen["pages"][name][look]["letters"].as_f64();
+        let large = letters("wall") >= letters("light").map(|letters| 2.0 * letters);
+        let across = seen["pages"][name]["wall"]["across"].as_f64() > Some(0.8);
+        assert!(large && across, "{name} is small on a wall screen");
     }
     let text = |name: &str| seen["pages"][name]["light"]["text"].as_str().unwrap().to_owned();
     let now = &seen["pages"]["now"]["light"];

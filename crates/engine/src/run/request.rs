@@ -33,32 +33,42 @@ pub struct Now {
     pub bytes: Option<(u64, u64)>,
     /// In which something of it waited for I/O, if the kernel counts that.
     pub io_ms: Option<u64>,
+    /// Read calls and write calls, likewise.
+    pub calls: Option<(u64, u64)>,
+    /// Read from devices and dirtied for them, likewise.
+    pub device_bytes: Option<(u64, u64)>,
 }
 
 impl Now {
     /// As a text without line ends.
     pub fn words(self) -> String {
-        let known = |number: Option<u64>| number.map_or("-".to_owned(), |it| it.to_string());
         let (read, written) = self.bytes.unzip();
-        format!(
-            "{} {} {} {} {} {} {}",
-            self.real_ms,
-            self.user_ms,
-            self.system_ms,
-            self.memory_bytes,
-            known(read),
-            known(written),
-            known(self.io_ms)
-        )
+        let (read_calls, write_calls) = self.calls.unzip();
+        let (device_read, device_written) = self.device_bytes.unzip();
+        let numbers = [
+            Some(self.real_ms),
+            Some(self.user_ms),
+            Some(self.system_ms),
+            Some(self.memory_bytes),
+            read,
+            written,
+            self.io_ms,
+            read_calls,
+            write_calls,
+            device_read,
+            device_written,
+        ];
+        numbers.map(|number| number.map_or("-".to_owned(), |it| it.to_string())).join(" ")
     }
 
-    /// What [`Now::words`] made; that of an earlier version lacks the last three.
+    /// What [`Now::words`] made; that of earlier versions lacks the last seven, or the last four.
     pub fn of_words(text: &str) -> Option<Now> {
         let mut numbers = text.split(' ').map(|word| word.parse().ok());
         let mut next = || numbers.next().flatten();
         let (real_ms, user_ms, system_ms, memory_bytes) = (next()?, next()?, next()?, next()?);
-        let bytes = next().zip(next());
-        Some(Now { real_ms, user_ms, system_ms, memory_bytes, bytes, io_ms: next() })
+        let (bytes, io_ms) = (next().zip(next()), next());
+        let (calls, device_bytes) = (next().zip(next()), next().zip(next()));
+        Some(Now { real_ms, user_ms, system_ms, memory_bytes, bytes, io_ms, calls, device_bytes })
     }
 
     /// As part of what a job will have used.
@@ -71,6 +81,10 @@ impl Now {
             peak_memory_bytes: Some(self.memory_bytes),
             read_bytes: self.bytes.map(|(read, _)| read),
             written_bytes: self.bytes.map(|(_, written)| written),
+            read_calls: self.calls.map(|(read, _)| read),
+            write_calls: self.calls.map(|(_, write)| write),
+            device_read_bytes: self.device_bytes.map(|(read, _)| read),
+            device_written_bytes: self.device_bytes.map(|(_, written)| written),
             io_pressure_seconds: self.io_ms.map(seconds),
             ..Usage::default()
         }
@@ -196,9 +210,13 @@ mod tests {
         let now = Now { real_ms: 7, user_ms: 2, ..Now::default() };
         assert_eq!(Now::of_words(&now.words()), Some(now));
         assert_eq!(Now::of_words("7 2 0 0"), Some(now));
-        let full = Now { bytes: Some((5, 0)), io_ms: Some(1), ..now };
+        let some = Now { bytes: Some((5, 0)), io_ms: Some(1), ..now };
+        assert_eq!(Now::of_words("7 2 0 0 5 0 1"), Some(some));
+        let full = Now { calls: Some((3, 4)), device_bytes: Some((0, 4096)), ..some };
         assert_eq!(Now::of_words(&full.words()), Some(full));
-        assert_eq!(full.usage().read_bytes, Some(5));
+        let usage = full.usage();
+        assert_eq!((usage.read_bytes, usage.write_calls), (Some(5), Some(4)));
+        assert_eq!(usage.device_written_bytes, Some(4096));
         for bad in ["", "7 2 0", "7 2 0 x"] {
             assert_eq!(Now::of_words(bad), None, "{bad}");
         }
@@ -214,6 +232,8 @@ mod tests {
             memory_bytes: u64::MAX,
             bytes: Some((u64::MAX, u64::MAX)),
             io_ms: Some(u64::MAX),
+            calls: Some((u64::MAX, u64::MAX)),
+            device_bytes: Some((u64::MAX, u64::MAX)),
         };
         for word in
             [Word::Started { pid: 4_000_000 }, Word::Using { now }, Word::Health, Word::Free]

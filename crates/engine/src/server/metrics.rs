@@ -191,12 +191,45 @@ static JOB_IO: Metric = Metric::gauge(
     "Time in which something of a running job waited for I/O, if its host measures that",
 )
 .seconds();
+static JOB_READ_CALLS: Metric = Metric::gauge(
+    "forebay_job_read_calls",
+    &["job", "user", "queue"],
+    "Read calls of a running job to any file system",
+);
+static JOB_WRITE_CALLS: Metric = Metric::gauge(
+    "forebay_job_write_calls",
+    &["job", "user", "queue"],
+    "Write calls of a running job to any file system",
+);
+static JOB_DEVICE_READ: Metric = Metric::gauge(
+    "forebay_job_device_read",
+    &["job", "user", "queue"],
+    "Bytes that a running job made local disks read, in native areas and on the direct path too; the rest of what it read came from memory or through a daemon",
+)
+.bytes();
+static JOB_DEVICE_WRITTEN: Metric = Metric::gauge(
+    "forebay_job_device_written",
+    &["job", "user", "queue"],
+    "Bytes that a running job has left to be written to local disks, in native areas and on the direct path too",
+)
+.bytes();
 /// What a controller reports of jobs.
 pub static JOBS: Table = Table {
     title: "Controller: running jobs",
     page: "/metrics/jobs",
-    about: "As last reported by their hosts. They are gauges, because a job that starts again begins at 0.",
-    metrics: &[&JOB_PROCESSOR, &JOB_MEMORY, &JOB_READ, &JOB_WRITTEN, &JOB_IO],
+    about: "As last reported by their hosts. They are gauges, because a job that starts again begins at 0. What jobs create, open and remove \
+            in native areas no counter of the kernel shows.",
+    metrics: &[
+        &JOB_PROCESSOR,
+        &JOB_MEMORY,
+        &JOB_READ,
+        &JOB_WRITTEN,
+        &JOB_IO,
+        &JOB_READ_CALLS,
+        &JOB_WRITE_CALLS,
+        &JOB_DEVICE_READ,
+        &JOB_DEVICE_WRITTEN,
+    ],
 };
 
 static USER_TASKS: Metric = Metric::gauge(
@@ -345,9 +378,16 @@ fn of_jobs(jobs: &[JobView]) -> Page {
         if let Some(memory) = usage.peak_memory_bytes {
             page.set_whole(&JOB_MEMORY, &labels, memory);
         }
-        for (metric, bytes) in [(&JOB_READ, usage.read_bytes), (&JOB_WRITTEN, usage.written_bytes)]
-        {
-            bytes.iter().for_each(|bytes| page.set_whole(metric, &labels, *bytes));
+        let counts = [
+            (&JOB_READ, usage.read_bytes),
+            (&JOB_WRITTEN, usage.written_bytes),
+            (&JOB_READ_CALLS, usage.read_calls),
+            (&JOB_WRITE_CALLS, usage.write_calls),
+            (&JOB_DEVICE_READ, usage.device_read_bytes),
+            (&JOB_DEVICE_WRITTEN, usage.device_written_bytes),
+        ];
+        for (metric, count) in counts {
+            count.iter().for_each(|count| page.set_whole(metric, &labels, *count));
         }
         usage.io_pressure_seconds.iter().for_each(|seconds| page.set(&JOB_IO, &labels, *seconds));
     }

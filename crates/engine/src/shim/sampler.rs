@@ -1,6 +1,6 @@
 //! What a job uses while it runs: a thread of its shim looks from time to time.
 //!
-//! It tells the agent, which passes it on (bytes are those of system calls, of processes that live and the children they waited for;
+//! It tells the agent, which passes it on (bytes and calls are those of processes that live and the children they waited for;
 //! the end of the job has better ones), keeps the most memory that all processes of the job had together, and ends a job of which
 //! something was killed because its memory was over its limit. It looks 0.1 s after the start first, then ever less often, up
 //! to once a second, and never for more than about a hundredth of the time.
@@ -62,8 +62,8 @@ struct Job {
 pub struct Seen {
     /// The most memory of all processes together.
     pub memory_bytes: u64,
-    /// Bytes read and written up to now, as far as they were seen.
-    bytes: Option<(u64, u64)>,
+    /// Bytes and calls up to now, as far as they were seen.
+    counters: Option<Counters>,
     /// Processor time of processes without a group: of each as it was last seen.
     processes: HashMap<Pid, f64>,
     /// That of processes that were gone when they were next looked for.
@@ -197,18 +197,21 @@ impl Job {
             }
         };
         // A process that ends and that nobody of the job waits for takes its bytes along.
-        if let Some((read, written)) = look.bytes {
-            let (most_read, most_written) = self.seen.bytes.unwrap_or_default();
-            self.seen.bytes = Some((most_read.max(read), most_written.max(written)));
+        if let Some(counters) = look.counters {
+            let before = self.seen.counters.unwrap_or_default();
+            self.seen.counters = Some(before.most(&counters));
         }
+        let pair = |of: fn(&Counters) -> (u64, u64)| self.seen.counters.as_ref().map(of);
         let ms = |seconds: f64| (seconds * 1000.0) as u64;
         Now {
             real_ms: uptime_ms().saturating_sub(self.begun_ms),
             user_ms: ms(processor.user_seconds),
             system_ms: ms(processor.system_seconds),
             memory_bytes: self.seen.memory_bytes,
-            bytes: self.seen.bytes,
+            bytes: pair(|it| (it.read_bytes, it.written_bytes)),
             io_ms: look.io_seconds.map(ms),
+            calls: pair(|it| (it.read_calls, it.write_calls)),
+            device_bytes: pair(|it| (it.device_read_bytes, it.device_written_bytes())),
         }
     }
 }
@@ -217,8 +220,8 @@ impl Job {
 struct Look {
     memory_bytes: u64,
     processor: Option<Processor>,
-    /// Bytes read and written by the processes that live; none if the kernel does not count them.
-    bytes: Option<(u64, u64)>,
+    /// What the processes that live have read and written; none if the kernel does not count it.
+    counters: Option<Counters>,
     io_seconds: Option<f64>,
     /// Without a group: processor seconds of each process.
     processes: HashMap<Pid, f64>,
@@ -241,13 +244,13 @@ impl Look {
                 .filter_map(|pid| Some((*pid, Stat::of(*pid)?.processor_seconds())))
                 .collect(),
         };
-        let counters: Vec<Counters> =
-            living.iter().filter_map(|&pid| Counters::of_process(pid)).collect();
-        let bytes = (!counters.is_empty()).then(|| {
-            let sum = |of: fn(&Counters) -> u64| counters.iter().map(of).sum();
-            (sum(|one| one.read_bytes), sum(|one| one.written_bytes))
-        });
+        let counters = living.iter().filter_map(|&pid| Counters::of_process(pid)).reduce(
+            |mut sum, counters| {
+                sum.add(&counters);
+                sum
+            },
+        );
         let io_seconds = group.and_then(Group::io_pressure_seconds);
-        Look { memory_bytes, processor, bytes, io_seconds, processes }
+        Look { memory_bytes, processor, counters, io_seconds, processes }
     }
 }

@@ -90,6 +90,29 @@ fn a_transaction_is_carried_out_whole_if_its_conditions_hold() {
 }
 
 #[test]
+fn a_transaction_notices_changed_and_new_keys_of_a_range() {
+    let server = EtcdServer::single();
+    let client = server.client();
+    let held = |revision| {
+        let when = vec![Compare::Unchanged(Keys::prefix("m/"), revision)];
+        let then = vec![Op::put("log", "x")];
+        client.txn(Txn { when, then, otherwise: Vec::new() }).unwrap().held
+    };
+    assert!(held(0), "there is none");
+    client.put("m/a", "1", None).unwrap();
+    let seen = client.range(Keys::prefix("m/"), RangeOptions::default()).unwrap().revision;
+    assert!(!held(seen - 1) && held(seen));
+    client.put("n", "1", None).unwrap();
+    assert!(held(seen), "another key");
+    client.put("m/b", "1", None).unwrap();
+    assert!(!held(seen), "a new key");
+    let seen = client.revision().unwrap();
+    assert!(held(seen));
+    client.put("m/a", "2", None).unwrap();
+    assert!(!held(seen), "a changed key");
+}
+
+#[test]
 fn a_key_ends_with_its_lease() {
     let server = EtcdServer::single();
     let client = server.client();

@@ -21,6 +21,9 @@ use crate::record::Kind;
 /// How often a step is tried again that the kernel could not decide because of a rename at the same time.
 const TRIES: u32 = 64;
 
+/// The unit of `st_blocks` (stat(2)).
+const BLOCK: u64 = 512;
+
 /// What a name leads to at home.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -29,13 +32,18 @@ pub(crate) struct Entry {
     pub uid: u32,
     pub gid: u32,
     pub size: u64,
+    /// Bytes of a file that it has at home for sure: not its holes.
+    pub stored_bytes: u64,
     pub modified: Timestamp,
     /// Target of a symlink.
     pub target: Vec<u8>,
 }
 
+/// What was seen of a name at home, or why that one cannot be read although the home answers.
+pub(crate) type Seen = std::result::Result<Entry, Errno>;
+
 /// A directory of a home: its own attributes, and its names.
-pub(crate) type Listing = (Entry, Vec<(Vec<u8>, Entry)>);
+pub(crate) type Listing = (Entry, Vec<(Vec<u8>, Seen)>);
 
 /// The directory of a home.
 pub(crate) struct HomeTree {
@@ -91,6 +99,11 @@ fn has_acl(opened: BorrowedFd<'_>, name: Option<&std::ffi::CStr>) -> bool {
 fn entry_of(stat: &Stat, kind: Kind, target: Vec<u8>, has_acl: impl FnOnce() -> bool) -> Entry {
     let mode = u16::try_from(stat.st_mode & 0o7777).unwrap_or(0);
     let is_masked = kind != Kind::Symlink && mode & 0o070 != 0 && has_acl();
+    let size = match kind {
+        Kind::File => u64::try_from(stat.st_size).unwrap_or(0),
+        _ => target.len() as u64,
+    };
+    let stored_bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK).min(size);
     let seconds = stat.st_mtime;
     let nanoseconds = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
     Entry {
@@ -98,10 +111,8 @@ fn entry_of(stat: &Stat, kind: Kind, target: Vec<u8>, has_acl: impl FnOnce() -> 
         mode: if is_masked { mode & !0o070 } else { mode },
         uid: stat.st_uid,
         gid: stat.st_gid,
-        size: match kind {
-            Kind::File => u64::try_from(stat.st_size).unwrap_or(0),
-            _ => target.len() as u64,
-        },
+        size,
+        stored_bytes,
         modified: Timestamp::new(seconds, nanoseconds),
         target,
     }
@@ -201,31 +212,49 @@ impl HomeTree {
         self.reach(path, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
+    /// What an error with one name of a directory says of that name, if the home answers otherwise.
+    fn one_unreadable(&self, name: &[u8], errno: Errno) -> Result<Errno> {
+        match said(name, errno) {
+            FsError::HomeAway(_) => self.probe().map(|()| errno),
+            FsError::System(_) => Ok(errno),
+            error => Err(error),
+        }
+    }
+
     /// What lies under a name of a directory; none if nothing does that a cache has.
-    pub fn look(&self, directory: &[u8], name: &[u8]) -> Result<Option<Entry>> {
+    pub fn look(&self, directory: &[u8], name: &[u8]) -> Result<Option<Seen>> {
         let Some(above) = self.reach(directory, OFlags::PATH | OFlags::DIRECTORY)? else {
             return Ok(None);
         };
         let name = CString::new(name).map_err(|_| FsError::Invalid)?;
-        entry_at(above.as_fd(), &name).map_err(|errno| said(name.as_bytes(), errno))
+        match entry_at(above.as_fd(), &name) {
+            Ok(found) => Ok(found.map(Ok)),
+            Err(errno) => self.one_unreadable(name.as_bytes(), errno).map(|errno| Some(Err(errno))),
+        }
     }
 
-    /// All that a directory holds; none if there is no such directory. `goes_on` is called with each name.
+    /// All that a directory holds; none if there is no such directory. One entry that cannot be read does not keep the others from being
+    /// listed. `goes_on` is called with each name.
     pub fn list(&self, path: &[u8], goes_on: &mut dyn FnMut()) -> Result<Option<Listing>> {
         let Some(directory) = self.list_some(path)? else { return Ok(None) };
         let away = |errno| said(path, errno);
         let stat = rustix::fs::fstat(&directory).map_err(away)?;
         let own = entry_of(&stat, Kind::Directory, Vec::new(), || has_acl(directory.as_fd(), None));
         let mut found = Vec::new();
-        for entry in Dir::read_from(&directory).map_err(away)? {
+        // Not opened anew, which would need the permission to search it.
+        let names = rustix::io::fcntl_dupfd_cloexec(&directory, 0).and_then(Dir::new);
+        for entry in names.map_err(away)? {
             let entry = entry.map_err(away)?;
             goes_on();
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            let known = entry_at(directory.as_fd(), name).map_err(away)?;
-            found.extend(known.map(|known| (name.to_bytes().to_vec(), known)));
+            let seen = match entry_at(directory.as_fd(), name) {
+                Ok(known) => known.map(Ok),
+                Err(errno) => Some(Err(self.one_unreadable(name.to_bytes(), errno)?)),
+            };
+            found.extend(seen.map(|seen| (name.to_bytes().to_vec(), seen)));
         }
         Ok(Some((own, found)))
     }

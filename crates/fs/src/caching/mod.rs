@@ -25,13 +25,15 @@ use crate::error::{FsError, Result};
 
 /// The extended attribute of the top directory that makes a fileset a cache; its value are [`CacheSettings`] in TOML.
 pub(crate) const SETTINGS: &[u8] = b"trusted.forebay.cache";
+/// The extended attribute of the root directory that names the filesets that are caches: their numbers, with spaces.
+pub(crate) const CACHES: &[u8] = b"trusted.forebay.caches";
 /// The extended attribute of an inode that is as at home: its path there, below the home's directory. That of a directory whose
 /// names were fetched ends in `/`.
 pub(crate) const PATH: &[u8] = b"trusted.forebay.home";
 
 /// Whether an extended attribute is one of these.
 pub(crate) fn is_own_xattr(name: &[u8]) -> bool {
-    name == PATH || name == SETTINGS
+    name == PATH || name == SETTINGS || name == CACHES
 }
 
 /// What a cache does with changes that are made in it.
@@ -102,6 +104,10 @@ pub struct CacheStatus {
     pub fetched_files: u64,
     /// Their bytes.
     pub fetched_bytes: u64,
+    /// Names that could not be read at home when somebody looked last, although the home answered: those that were known are served
+    /// as they were seen last, the others are not shown.
+    #[serde(default)]
+    pub unreadable_names: u64,
 }
 
 /// What of a directory of a cache is to be as at home.

@@ -145,6 +145,8 @@ pub(crate) struct Cache {
     changed: Condvar,
     away: Mutex<Option<Away>>,
     fresh: Mutex<Fresh>,
+    /// Names of directories that could not be read at home when somebody looked last, although the home answered.
+    unreadable: Mutex<HashMap<Ino, HashSet<Vec<u8>>>>,
     /// Held while what a visit has found is put into the fileset: of a directory one at a time.
     pub applying: Mutex<()>,
     pub fetched_files: AtomicU64,
@@ -171,6 +173,7 @@ impl Cache {
             changed: Condvar::new(),
             away: Mutex::default(),
             fresh: Mutex::default(),
+            unreadable: Mutex::default(),
             applying: Mutex::default(),
             fetched_files: AtomicU64::new(0),
             fetched_bytes: AtomicU64::new(0),
@@ -196,17 +199,20 @@ impl Cache {
             unreachable: self.away.lock().as_ref().map(|away| away.why.clone()),
             fetched_files: self.fetched_files.load(Ordering::Relaxed),
             fetched_bytes: self.fetched_bytes.load(Ordering::Relaxed),
+            unreadable_names: self.unreadable.lock().values().map(|names| names.len() as u64).sum(),
         }
     }
 
     // --- what is as at home ---
 
-    /// Whether a name, or all names of a directory, were compared with the home lately.
+    /// Whether a name, or all names of a directory, were compared with the home lately. A listing does not compare a name that cannot
+    /// be read.
     pub fn is_fresh(&self, directory: Ino, name: Option<&[u8]>, now: Instant) -> bool {
         let is_recent = |at: &Instant| now.saturating_duration_since(*at) < self.refresh();
         let fresh = self.fresh.lock();
+        let is_listed = fresh.directories.get(&directory).is_some_and(is_recent);
         fresh.local.contains(&directory)
-            || fresh.directories.get(&directory).is_some_and(is_recent)
+            || (is_listed && !name.is_some_and(|name| self.is_unreadable(directory, name)))
             || name.is_some_and(|name| {
                 !fresh.names.is_empty()
                     && fresh.names.get(&(directory, name.to_vec())).is_some_and(is_recent)
@@ -233,6 +239,48 @@ impl Cache {
     /// All is to be compared with the home again.
     pub fn forget_fresh(&self) {
         *self.fresh.lock() = Fresh::default();
+    }
+
+    // --- what cannot be read there ---
+
+    fn is_unreadable(&self, directory: Ino, name: &[u8]) -> bool {
+        self.unreadable.lock().get(&directory).is_some_and(|names| names.contains(name))
+    }
+
+    /// Directories with names that cannot be read.
+    pub fn unreadable_directories(&self) -> Vec<Ino> {
+        self.unreadable.lock().keys().copied().collect()
+    }
+
+    /// A directory is gone.
+    pub fn forget_unreadable(&self, directory: Ino) {
+        self.unreadable.lock().remove(&directory);
+    }
+
+    /// A listing of a directory has found names that cannot be read, and no others. Those that were not known for it.
+    pub fn note_unreadable(&self, directory: Ino, names: HashSet<Vec<u8>>) -> Vec<Vec<u8>> {
+        let mut unreadable = self.unreadable.lock();
+        let before = unreadable.remove(&directory).unwrap_or_default();
+        let new = names.difference(&before).cloned().collect();
+        let known: usize = unreadable.values().map(HashSet::len).sum();
+        if !names.is_empty() && known + names.len() <= FRESH_MAX {
+            unreadable.insert(directory, names);
+        }
+        new
+    }
+
+    /// One name can be read, or is gone.
+    pub fn note_readable(&self, directory: Ino, name: &[u8]) {
+        if let Some(names) = self.unreadable.lock().get_mut(&directory) {
+            names.remove(name);
+        }
+    }
+
+    /// One name cannot be read. Whether that was not known.
+    pub fn note_one_unreadable(&self, directory: Ino, name: &[u8]) -> bool {
+        let mut unreadable = self.unreadable.lock();
+        let known: usize = unreadable.values().map(HashSet::len).sum();
+        known < FRESH_MAX && unreadable.entry(directory).or_default().insert(name.to_vec())
     }
 
     // --- whether the home is there ---

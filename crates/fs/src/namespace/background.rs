@@ -172,6 +172,7 @@ impl Namespace {
     pub fn start_background(self: &Arc<Namespace>) -> Result<Background> {
         self.shared.objects.start();
         self.start_recalls();
+        self.start_partial_recalls();
         self.start_visits();
         let mut threads = Vec::new();
         let mut start = |name: &str, body: fn(&Namespace)| -> Result<()> {
@@ -324,6 +325,7 @@ impl Background {
         self.namespace.shared.objects.stop();
         self.namespace.stop_tasks();
         self.namespace.stop_recalls();
+        self.namespace.stop_partial_recalls();
         self.namespace.stop_visits();
         if let Some(membership) = &self.namespace.cluster {
             membership.reports.ring();

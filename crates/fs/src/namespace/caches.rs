@@ -5,28 +5,28 @@
 //! was seen last, and the rest is refused at once.
 
 mod eviction;
+mod known;
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use forebay_base::in_flight::{self, WaitsFor};
 use forebay_base::{ByteSize, Clock, FilesetId, Ino};
-use parking_lot::{Mutex, RwLock};
+use rustix::io::Errno;
 
 pub use self::eviction::Evicted;
-use super::catalogue::Fileset;
+pub(super) use self::known::Caches;
 use super::{Interruption, Namespace};
 use crate::attributes::{Attributes, KeepName};
-use crate::caching::home::{Entry, Listing, look_again};
+use crate::caching::home::{Listing, Seen, look_again};
 use crate::caching::visits::{Cache, Errand, Runner, Visit};
-use crate::caching::{self, CacheMode, CacheSettings, CacheStatus, HomeNeed, HomePath};
+use crate::caching::{self, CacheMode, CacheSettings, HomeNeed, HomePath};
 use crate::error::{FsError, Result};
-use crate::key;
 use crate::native::NewFileset;
 use crate::partition::Partition;
-use crate::partition::caching::{Fetch, FetchPace};
+use crate::partition::caching::{Fetch, FetchPace, Lacking};
 use crate::record::Placement;
 use crate::stale::Stale;
 
@@ -38,17 +38,6 @@ const TRIES: u32 = 4;
 const PIECE: usize = 256;
 /// Longest time that a cache may have for its home, in seconds.
 const TIMEOUT_MAX: u64 = 3600;
-
-/// The caches that are known.
-#[derive(Default)]
-pub(super) struct Caches {
-    any: AtomicBool,
-    known: RwLock<HashMap<FilesetId, Arc<Cache>>>,
-    /// Filesets of which it is known whether they are caches.
-    looked: Mutex<HashSet<FilesetId>>,
-    /// For the threads.
-    namespace: OnceLock<Weak<Namespace>>,
-}
 
 /// Has a visit say how far it is, and end when nobody waits for it.
 struct Pace<'a> {
@@ -70,76 +59,7 @@ impl FetchPace for Pace<'_> {
 }
 
 impl Namespace {
-    // --- which filesets are caches ---
-
-    /// Whether any fileset is known to be a cache.
-    #[must_use]
-    pub fn has_caches(&self) -> bool {
-        self.caches.any.load(Ordering::Acquire)
-    }
-
-    /// The cache that a fileset is.
-    pub(super) fn cache_of(&self, fileset: FilesetId) -> Option<Arc<Cache>> {
-        if !self.has_caches() {
-            return None;
-        }
-        self.caches.known.read().get(&fileset).cloned()
-    }
-
-    /// Whether a fileset is a cache.
-    pub(super) fn is_cache(&self, fileset: FilesetId) -> bool {
-        self.has_caches() && self.caches.known.read().contains_key(&fileset)
-    }
-
-    /// A fileset is opened: it may be a cache.
-    pub(super) fn learn_cache(&self, partition: &Partition) -> Result<()> {
-        if self.cluster.is_none() && partition.number() != FilesetId::ROOT {
-            self.note_cache(partition.number(), partition.cache_settings()?)?;
-            if self.is_cache(partition.number()) {
-                partition.note_cache();
-            }
-        }
-        Ok(())
-    }
-
-    fn note_cache(&self, id: FilesetId, settings: Option<Vec<u8>>) -> Result<()> {
-        if let Some(settings) = settings {
-            let settings = CacheSettings::parse(&settings)?;
-            let known = &mut *self.caches.known.write();
-            known.entry(id).or_insert_with(|| Arc::new(Cache::new(settings)));
-            self.caches.any.store(true, Ordering::Release);
-        }
-        self.caches.looked.lock().insert(id);
-        Ok(())
-    }
-
-    /// A fileset is gone.
-    pub(super) fn forget_cache(&self, id: FilesetId) {
-        self.caches.looked.lock().remove(&id);
-        // The lock is not held while threads end: every request asks for it.
-        let known = self.caches.known.write().remove(&id);
-        if let Some(cache) = known {
-            cache.stop();
-        }
-    }
-
-    /// What people are told of a fileset that is a cache; it is not opened for that.
-    pub(super) fn cache_status(&self, fileset: &Fileset) -> Option<CacheStatus> {
-        let is_native = fileset.settings().placement == Placement::Native;
-        if self.cluster.is_some() || is_native || fileset.id == FilesetId::ROOT {
-            return None;
-        }
-        if !self.caches.looked.lock().contains(&fileset.id) {
-            // Whoever opens it meanwhile would find the store in use.
-            let _not_opened = fileset.opening.lock();
-            if self.shared.owners.find(fileset.id).is_none() {
-                let store = self.stores.look(fileset.id).ok()?;
-                let key = key::xattr(Ino::top_of(fileset.id), caching::SETTINGS);
-                self.note_cache(fileset.id, store.get(&key).ok()?).ok()?;
-            }
-        }
-        self.cache_of(fileset.id).map(|cache| cache.status())
-    }
+    // --- what is done with caches ---
 
     /// Makes a fileset that is a cache.
     ///
@@ -172,26 +92,27 @@ impl Namespace {
     }
 
     /// Before inodes of a fileset are changed: a read-only cache refuses that; otherwise they do not follow the home of a cache
-    /// from now on.
+    /// from now on. Nothing is waited for here.
     ///
     /// # Errors
-    /// [`FsError::ReadOnly`]; [`FsError::Archived`] for a file that has to be fetched before; [`FsError::HomeAway`] for a directory
-    /// whose names are to be fetched before; what the store says.
+    /// [`FsError::ReadOnly`]; [`FsError::Archived`] if the bytes of a file or the names of a directory have to be fetched before
+    /// ([`Namespace::recall`]), and none of the inodes is changed then; what the store says.
     pub(super) fn before_change(&self, fileset: FilesetId, inodes: &[Ino]) -> Result<()> {
         let Some(cache) = self.cache_of(fileset) else { return Ok(()) };
         if cache.settings.mode == CacheMode::ReadOnly {
             return Err(FsError::ReadOnly);
         }
+        let mut following = Vec::new();
         for ino in inodes {
             let partition = self.partition_of(*ino)?;
-            match partition.home_path(*ino)? {
-                None => continue,
-                Some(home) if home.is_listed => {}
-                Some(_) if !partition.is_directory(*ino)? => {}
-                Some(_) => self.ask_home(*ino, HomeNeed::Names, None)?,
+            if partition.home_path(*ino)?.is_some() {
+                partition.check_fetched(*ino)?;
+                following.push((partition, *ino));
             }
+        }
+        for (partition, ino) in following {
             let _one_at_a_time = cache.applying.lock();
-            partition.part_from_home(*ino)?;
+            partition.part_from_home(ino)?;
         }
         Ok(())
     }
@@ -211,13 +132,18 @@ impl Namespace {
 
     /// Refuses the extended attributes by which inodes of a cache follow their home: a copy of one must not.
     pub(super) fn check_own_xattr(&self, fileset: FilesetId, name: &[u8]) -> Result<()> {
-        let is_own = caching::is_own_xattr(name) && self.is_cache(fileset);
+        let is_own = caching::is_own_xattr(name) && self.has_own_xattrs(fileset);
         if is_own { Err(FsError::NotPermitted) } else { Ok(()) }
+    }
+
+    /// Whether inodes of a fileset have extended attributes that say which filesets are caches, and how they follow their homes.
+    fn has_own_xattrs(&self, fileset: FilesetId) -> bool {
+        self.is_cache(fileset) || (fileset == FilesetId::ROOT && self.has_caches())
     }
 
     /// Names of extended attributes, without those by which inodes of a cache follow their home.
     pub(super) fn without_own_xattrs(&self, fileset: FilesetId, names: Vec<u8>) -> Vec<u8> {
-        if !self.is_cache(fileset) {
+        if !self.has_own_xattrs(fileset) {
             return names;
         }
         let is_shown =
@@ -279,17 +205,22 @@ impl Namespace {
         }
     }
 
-    /// Fetches the bytes of a file of a cache, if they were not fetched, and waits for that.
+    /// Fetches what of an inode of a cache is at home alone, and waits for that: the bytes of a file, the names of a directory.
+    /// Whether there was anything to fetch.
     ///
     /// # Errors
     /// [`FsError::HomeAway`], [`FsError::Interrupted`], [`FsError::NoSpace`]; [`FsError::Stale`] if the home has no such file any more.
-    pub(super) fn fetch(
-        &self,
-        cache: &Arc<Cache>,
-        ino: Ino,
-        interruption: Option<&Interruption>,
-    ) -> Result<()> {
-        self.visit(cache, Errand::Bytes(ino), interruption)
+    pub(super) fn fetch(&self, ino: Ino, interruption: Option<&Interruption>) -> Result<bool> {
+        let Some(cache) = self.cache_of(ino.fileset()) else { return Ok(false) };
+        let Some((partition, route)) = self.local_owner(ino)? else { return Ok(false) };
+        let lacking = partition.lacking(ino)?;
+        drop(route);
+        let errand = match lacking {
+            None => return Ok(false),
+            Some(Lacking::Bytes) => Errand::Bytes(ino),
+            Some(Lacking::Names) => Errand::Names(ino),
+        };
+        self.visit(&cache, errand, interruption).map(|()| true)
     }
 
     // --- visits ---
@@ -301,8 +232,7 @@ impl Namespace {
 
     /// Ends the visits.
     pub(super) fn stop_visits(&self) {
-        let caches: Vec<_> = self.caches.known.read().values().cloned().collect();
-        caches.iter().for_each(|cache| cache.stop());
+        self.caches.all().iter().for_each(|cache| cache.stop());
     }
 
     fn visit(
@@ -444,6 +374,16 @@ impl Namespace {
         visit.check_wanted()?;
         let Some(home) = partition.home_path(directory)? else { return Ok(()) };
         let here = partition.named(directory, name);
+        if let Some(Err(errno)) = found {
+            if cache.note_one_unreadable(directory, name) {
+                report_unreadable(cache, &home, 1, (name, errno));
+            }
+            if here.is_none() {
+                return Err(FsError::System(errno.raw_os_error()));
+            }
+        } else {
+            cache.note_readable(directory, name);
+        }
         apply(&partition, (directory, &home), (name, here), found.as_ref())?;
         cache.note_fresh(directory, Some(name), since);
         Ok(())
@@ -458,6 +398,7 @@ impl Namespace {
         let _one_at_a_time = cache.applying.lock();
         visit.check_wanted()?;
         let Some(home) = partition.home_path(directory)? else { return Ok(()) };
+        note_unreadable(cache, &partition, (directory, &home), listing.as_ref());
         self.apply_listing(&partition, (directory, &home), listing)?;
         self.shared.fail_points.reach("cache.listed")?;
         if !home.is_listed {
@@ -477,12 +418,12 @@ impl Namespace {
         let (own, found) = listing.map_or((None, Vec::new()), |(own, found)| (Some(own), found));
         let mut here: HashMap<Vec<u8>, Ino> =
             partition.listed_names(directory)?.into_iter().collect();
-        for (number, (name, entry)) in found.iter().enumerate() {
+        for (number, (name, seen)) in found.iter().enumerate() {
             if number % PIECE == 0 {
                 self.after_request();
             }
             let known = here.remove(name);
-            apply(partition, (directory, home), (name, known), Some(entry))?;
+            apply(partition, (directory, home), (name, known), Some(seen))?;
         }
         for (name, known) in here {
             apply(partition, (directory, home), (&name, Some(known)), None)?;
@@ -514,7 +455,7 @@ impl Namespace {
             let fetched = partition.with_space(|| partition.fetch_from_home(ino, what, &pace));
             let fetched = match fetched {
                 // What was fetched before makes room, if it can.
-                Err(FsError::NoSpace) if self.make_room(cache, &partition, wanted.size)? => {
+                Err(FsError::NoSpace) if self.make_room(cache, &partition, &entry)? => {
                     is_full = true;
                     continue;
                 }
@@ -554,13 +495,51 @@ impl Namespace {
     }
 }
 
-/// Has a name lead to what was found at home.
+/// Notes which names of a directory a listing could not read, and reports those that are new.
+fn note_unreadable(
+    cache: &Cache,
+    partition: &Partition,
+    (directory, home): (Ino, &HomePath),
+    listing: Option<&Listing>,
+) {
+    let names = listing.map_or(&[][..], |(_, names)| names);
+    let unreadable = || names.iter().filter_map(|(name, seen)| Some((name, seen.as_ref().err()?)));
+    for other in cache.unreadable_directories() {
+        if matches!(partition.home_path(other), Err(FsError::Stale)) {
+            cache.forget_unreadable(other);
+        }
+    }
+    let all = unreadable().map(|(name, _)| name.clone()).collect();
+    let new = cache.note_unreadable(directory, all);
+    if let Some((name, errno)) = unreadable().find(|(name, _)| new.contains(name)) {
+        report_unreadable(cache, home, new.len(), (name, *errno));
+    }
+}
+
+fn report_unreadable(cache: &Cache, home: &HomePath, names: usize, first: (&[u8], Errno)) {
+    let (name, errno) = (home.child(first.0), first.1.to_string());
+    let (home, first) = (&cache.settings.home, String::from_utf8_lossy(&name));
+    tracing::warn!(
+        home,
+        names,
+        %first,
+        errno,
+        "names cannot be read at the home of a cache: those that were known stay as they were seen last, others are not shown"
+    );
+}
+
+/// Has a name lead to what was found at home; one that could not be read there leads where it led.
 fn apply(
     partition: &Partition,
     (directory, home): (Ino, &HomePath),
     (name, here): (&[u8], Option<Ino>),
-    found: Option<&Entry>,
+    found: Option<&Seen>,
 ) -> Result<()> {
+    let found = match found {
+        Some(Ok(entry)) => Some(entry),
+        Some(Err(_)) => return Ok(()),
+        None => None,
+    };
     if let Some(ino) = here {
         if let Some(entry) = found
             && (partition.home_path(ino)?.is_none()

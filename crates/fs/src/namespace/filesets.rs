@@ -210,6 +210,9 @@ impl Namespace {
         let fail_points = &self.shared.fail_points;
         let root = self.root()?;
         root.put_fileset(id, making);
+        if cache.is_some() {
+            self.note_in_root(id)?;
+        }
         root.commit()?;
         fail_points.reach("fileset.noted")?;
         match making.settings.placement {
@@ -251,6 +254,7 @@ impl Namespace {
             tracing::warn!(%error, "a fileset that could not be created left files behind");
             return;
         }
+        self.forget_cache(id);
         if let Ok(root) = self.root() {
             root.put_fileset(id, &FilesetRecord { stage: Stage::Removed, ..making.clone() });
         }

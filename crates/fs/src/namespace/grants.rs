@@ -21,7 +21,7 @@ impl Namespace {
         touched: impl Fn() -> Touched<'a>,
         mut operation: impl FnMut(&Owner) -> Result<T>,
     ) -> Result<T> {
-        if self.has_caches() {
+        if self.is_cache(ino.fileset()) {
             self.before_change(ino.fileset(), &touched().inodes)?;
         }
         let mut changing: Option<Changing> = None;

@@ -80,6 +80,7 @@ impl Namespace {
         root.unname_fileset(id, &removing)?;
         self.shared.owners.set(id, None);
         self.catalogue.remove(id, (removing.first_ino, removing.first_object));
+        self.forget_cache(id);
         self.shared.inodes.forget_fileset(id);
         self.commit_change()?;
         self.shared.fail_points.reach("fileset.unnamed")?;

@@ -157,6 +157,28 @@ static ARCHIVE_FAILURES: Metric = Metric::counter(
     &["disk", "way"],
     "How often a file could not be moved into an archive (in) or brought back (out)",
 );
+static PARTIAL_RANGES: Metric = Metric::counter(
+    "forebay_archive_partial_ranges",
+    &["disk"],
+    "Ranges that were fetched of files which stay in an archive (recall_mode = \"partial\", and files of snapshots)",
+);
+static PARTIAL_FRAMES: Metric = Metric::counter(
+    "forebay_archive_partial_frames",
+    &["disk"],
+    "Frames in these ranges, of 1 MiB of a file each",
+);
+static PARTIAL_BYTES: Metric =
+    Metric::counter("forebay_archive_partial", &["disk"], "Bytes of files in these ranges").bytes();
+static PARTIAL_HITS: Metric = Metric::counter(
+    "forebay_archive_partial_hits",
+    &["disk"],
+    "Reads of such files that were answered with frames that were fetched before",
+);
+static PARTIAL_FAILURES: Metric = Metric::counter(
+    "forebay_archive_partial_failures",
+    &["disk"],
+    "Reads of such files that failed",
+);
 static PREMIGRATED: Metric = Metric::gauge(
     "forebay_archive_premigrated_files",
     &["disk"],
@@ -248,6 +270,11 @@ pub static TABLE: Table = Table {
         &ARCHIVE_MOVED,
         &ARCHIVE_MOVED_BYTES,
         &ARCHIVE_FAILURES,
+        &PARTIAL_RANGES,
+        &PARTIAL_FRAMES,
+        &PARTIAL_BYTES,
+        &PARTIAL_HITS,
+        &PARTIAL_FAILURES,
         &PREMIGRATED,
         &PREMIGRATED_BYTES,
         &PREMIGRATED_STORED,
@@ -373,6 +400,12 @@ fn report_archive(page: &mut Page, location: &str, archive: &ArchiveStatus) {
         page.count(&ARCHIVE_MOVED_BYTES, &[location, way], moves.bytes);
         page.count(&ARCHIVE_FAILURES, &[location, way], moves.failures);
     }
+    let partial = archive.partial;
+    page.count(&PARTIAL_RANGES, &[location], partial.ranges);
+    page.count(&PARTIAL_FRAMES, &[location], partial.frames);
+    page.count(&PARTIAL_BYTES, &[location], partial.bytes);
+    page.count(&PARTIAL_HITS, &[location], partial.hits);
+    page.count(&PARTIAL_FAILURES, &[location], partial.failures);
     let requests = archive.requests;
     let all = [
         ("put", requests.puts),

@@ -33,6 +33,7 @@ mod moves;
 mod native;
 mod node_directories;
 mod operations;
+mod partial;
 mod policy;
 mod premigrate;
 pub(crate) mod quota;
@@ -72,6 +73,7 @@ use self::kernel::Kernel;
 pub use self::kernel::{KernelCache, KernelTimes, NameKept};
 pub use self::locks::Interruption;
 use self::locks::LockTables;
+use self::partial::Partial;
 use self::recalls::Recalls;
 pub use self::recalls::{FilePlace, Migrated, Residence};
 pub use self::report::UnreachableFile;
@@ -142,6 +144,7 @@ pub struct Namespace {
     /// Tasks of the root's owner that this node takes part in.
     helping: Helping,
     recalls: Recalls,
+    partial: Partial,
     /// Cache filesets.
     caches: Caches,
     /// Snapshots that were looked at.
@@ -286,6 +289,7 @@ impl Namespace {
         let is_unswept = before.state == MountState::Mounted || before.sweep_due;
         let (disks, uuid) = (before.disks, before.uuid);
         let whole = Namespace::over(shared, stores, catalogue, (uuid, disks), is_unswept, cluster);
+        whole.expect_caches(&root)?;
         whole.take_up_tasks(&root)?;
         whole.everybody_is_to_hear();
         Ok(whole)
@@ -302,6 +306,7 @@ impl Namespace {
         if let Some(membership) = &cluster {
             membership.near.stand_on(&shared);
         }
+        let partial = Partial::of(&shared.settings);
         Arc::new(Namespace {
             // Each owner of a cluster sweeps what it opens.
             others_unswept: AtomicBool::new(others_unswept && cluster.is_none()),
@@ -320,6 +325,7 @@ impl Namespace {
             locks: LockTables::default(),
             tasks: Tasks::default(),
             recalls: Recalls::default(),
+            partial,
             caches: Caches::default(),
             views: Views::default(),
             cluster,

@@ -455,7 +455,10 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Io`], also where bytes of the file are lost; [`FsError::Stale`].
     pub fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.at_bytes(ino, |owner| owner.read(ino, offset, buffer))
+        match self.read_here(ino, offset, buffer) {
+            Err(FsError::Archived) => self.read_archived(ino, offset, buffer, None),
+            done => done,
+        }
     }
 
     /// Writes `data` at `offset` of an open file. Returns the bytes written: fewer if the rest was refused, and
@@ -497,14 +500,18 @@ impl Namespace {
     /// # Errors
     /// [`FsError::NoSuchOffset`].
     pub fn seek(&self, ino: Ino, target: Seek, offset: u64) -> Result<u64> {
-        self.at_bytes(ino, |owner| owner.seek(ino, target, offset))
+        match self.seek_here(ino, target, offset) {
+            Err(FsError::Archived) => self.seek_archived(ino, target, offset, None),
+            done => done,
+        }
     }
 
     /// Copies up to `length` bytes between two open files, or within one if the ranges do not overlap,
     /// sharing blocks where the disk can. Returns the bytes copied.
     ///
     /// # Errors
-    /// [`FsError::Invalid`] for ranges that overlap, [`FsError::NoSpace`], [`FsError::TooLarge`].
+    /// [`FsError::Invalid`] for ranges that overlap, [`FsError::NoSpace`], [`FsError::TooLarge`]; [`FsError::CrossFileset`] if the
+    /// caller is to copy through memory, as from a file that is read in an archive.
     pub fn copy_range(
         &self,
         (source, source_offset): (Ino, u64),
@@ -518,8 +525,8 @@ impl Namespace {
                 return Err(FsError::Invalid);
             }
         }
-        let found = self.at(source, |owner| owner.source_of_copy(source, source_offset))?;
-        match found {
+        let found = self.at(source, |owner| owner.source_of_copy(source, source_offset));
+        match found.map_err(through_memory)? {
             Source::Object(from, left) => {
                 let (from, to) = ((&*from, source_offset), (target, target_offset));
                 self.at(target, |owner| owner.copy_from(from, to, length.min(left)))
@@ -581,4 +588,9 @@ impl Namespace {
         };
         remote.forget(ino, count);
     }
+}
+
+/// What a copy from a file that is read in an archive says: the kernel reads it then, and waits for what it reads.
+fn through_memory(error: FsError) -> FsError {
+    if matches!(error, FsError::Archived) { FsError::CrossFileset } else { error }
 }

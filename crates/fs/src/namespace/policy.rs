@@ -330,11 +330,6 @@ impl Namespace {
         files.sort_by_key(|file| file.ino);
         for files in files.chunk_by(|one, other| one.ino.fileset() == other.ino.fileset()) {
             let Some(first) = files.first() else { continue };
-            if self.is_cache(first.ino.fileset()) {
-                let (fileset, files) = (first.ino.fileset(), files.len());
-                tracing::warn!(%fileset, files, "a policy removes no files of a cache: `forebay fileset evict` frees their space");
-                continue;
-            }
             let wanted = files.iter().map(|file| file.ino).collect();
             let names = self.open_fileset(first.ino.fileset())?.names_of(&wanted)?;
             for file in files {
@@ -411,6 +406,7 @@ impl Partition {
         }
         let moves = !policy.migrate.is_empty() || !policy.premigrate.is_empty();
         let asks_archives = moves && self.copies().is_in_use();
+        let in_cache = self.is_cache();
         scan_prefix(self.store(), &[key::INODE], &mut |key, value| {
             let Some(Key::Inode(ino)) = key::parse(key) else { return Ok(()) };
             let record: InodeRecord = decode("inode", value)?;
@@ -419,7 +415,8 @@ impl Partition {
             if asks_archives && let Some(at) = record.layout.object() {
                 premigrated_to = self.premigrated(at)?.map(|(disk, _)| disk);
             }
-            picker.see(&Seen { ino, record: &record, fileset: name, named, premigrated_to });
+            let (record, fileset) = (&record, name);
+            picker.see(&Seen { ino, record, fileset, named, premigrated_to, in_cache });
             Ok(())
         })
     }

@@ -177,18 +177,15 @@ impl Recall {
 
 impl Namespace {
     /// Brings a file back from its archive and waits for that, unless `interruption` comes first. A file that does not lie in
-    /// one is left alone.
+    /// one is left alone. Of an inode of a cache, what is at home alone is fetched: the bytes of a file, or the names of a
+    /// directory.
     ///
     /// # Errors
     /// [`FsError::Interrupted`]; [`FsError::NoSpace`], [`FsError::Io`] if the archive has not answered for `away_timeout` or
-    /// the object is damaged or missing: the log names it.
+    /// the object is damaged or missing: the log names it; [`FsError::HomeAway`].
     pub fn recall(&self, ino: Ino, interruption: Option<&Interruption>) -> Result<()> {
-        if let Some(cache) = self.cache_of(ino.fileset())
-            && let Some((partition, _route)) = self.local_owner(ino)?
-            && partition.unfetched(ino)?.is_some()
-        {
-            drop((partition, _route));
-            return self.fetch(&cache, ino, interruption);
+        if self.fetch(ino, interruption)? {
+            return Ok(());
         }
         let (recall, is_new) = self.join_recall(ino);
         if is_new && !self.hand_to_thread(&recall) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use forebay_base::{DiskId, ObjectId};
+use forebay_disk::archive::ArchivedObject;
 
 use super::{FsDisk, LiveObject, Objects, number_fresh};
 use crate::error::{FsError, Result};
@@ -61,11 +62,22 @@ impl Objects {
     /// # Errors
     /// As [`Objects::open`].
     pub(crate) fn open_to_read(&self, at: ObjectRef) -> Result<Arc<LiveObject>> {
-        let of = self.disk(at.disk)?;
-        if !of.is_archive() {
+        if !self.disk(at.disk)?.is_archive() {
             return self.open(at);
         }
-        let object = self.observe(at.disk, of.disk.read_archived(at.id))?;
+        let object = self.open_archived(at)?;
         self.adopt(at, object, true)
+    }
+
+    /// Opens an object of an archive.
+    ///
+    /// # Errors
+    /// As [`Objects::open`].
+    pub(crate) fn open_archived(&self, at: ObjectRef) -> Result<Arc<ArchivedObject>> {
+        let of = self.disk(at.disk)?;
+        if !of.is_expected() {
+            return Err(FsError::Absent(format!("disk {} was given up as lost", of.uuid)));
+        }
+        self.observe(at.disk, of.disk.read_archived(at.id))
     }
 }

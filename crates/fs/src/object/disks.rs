@@ -240,7 +240,8 @@ impl FsDisk {
     pub(crate) fn archive_status(&self) -> Option<ArchiveStatus> {
         let requests = self.disk.requests()?;
         let (archived, recalled) = (self.traffic.archived.read(), self.traffic.recalled.read());
-        Some(ArchiveStatus { archived, recalled, requests })
+        let partial = self.traffic.partial.read();
+        Some(ArchiveStatus { archived, recalled, partial, requests })
     }
 
     /// Its pool.

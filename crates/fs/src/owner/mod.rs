@@ -8,12 +8,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use forebay_base::FilesetId;
+use forebay_base::{FilesetId, Ino};
 use parking_lot::Mutex;
 
 use crate::grants::Changing;
 use crate::native::NativeOwner;
 use crate::partition::Partition;
+use crate::record::ObjectRef;
 use crate::remote::RemoteOwner;
 
 mod operations;
@@ -29,6 +30,16 @@ pub enum Owner {
     Native(Arc<NativeOwner>),
     /// Another node.
     Remote(Arc<RemoteOwner>),
+}
+
+/// A file whose bytes lie in an archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InArchive {
+    pub ino: Ino,
+    /// Its object there.
+    pub at: ObjectRef,
+    /// Its bytes, as its record says; none of a file of a snapshot.
+    pub size: Option<u64>,
 }
 
 /// How long [`Owners::drain`] rests between looks.

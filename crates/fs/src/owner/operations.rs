@@ -7,7 +7,7 @@ use std::sync::Arc;
 use forebay_base::Ino;
 use forebay_disk::{Allocate, Seek, Sync};
 
-use super::Owner;
+use super::{InArchive, Owner};
 use crate::attributes::{Attributes, SetAttributes, SetId};
 use crate::error::{FsError, Result};
 use crate::object::{LiveObject, SeenObject};
@@ -291,6 +291,28 @@ impl Owner {
             Owner::Local(partition) => partition.read(ino, offset, buffer),
             Owner::Native(native) => native.read(ino, offset, buffer),
             Owner::Remote(remote) => remote.read(ino, offset, buffer),
+        }
+    }
+
+    /// Where a file lies, if that is in an archive.
+    pub(crate) fn in_archive(&self, ino: Ino) -> Result<Option<InArchive>> {
+        match self {
+            Owner::Local(partition) => {
+                let found = partition.archived(ino)?;
+                Ok(found.map(|(at, size)| InArchive { ino, at, size: Some(size) }))
+            }
+            Owner::Native(native) => match native.snapshot() {
+                Some(view) => Ok(view.archived(ino)?.map(|at| InArchive { ino, at, size: None })),
+                None => Ok(None),
+            },
+            Owner::Remote(_) => Ok(None),
+        }
+    }
+
+    /// So many bytes of a file of the fileset were read otherwise than by [`Owner::read`].
+    pub(crate) fn count_read(&self, bytes: usize) {
+        if let Owner::Local(partition) = self {
+            partition.count_read(bytes);
         }
     }
 

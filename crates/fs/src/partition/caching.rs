@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use forebay_base::{Ino, Timestamp};
+use forebay_base::{DiskId, Ino, Timestamp};
 use forebay_disk::Sync;
 use rustix::fs::SeekFrom;
 
@@ -42,12 +42,31 @@ pub(crate) struct Unfetched {
     pub modified: Timestamp,
 }
 
+/// What of an inode of a cache is at home alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lacking {
+    /// The bytes of a file.
+    Bytes,
+    /// The names of a directory.
+    Names,
+}
+
 /// What became of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fetch {
     Done(u64),
     /// The file has changed at home since it was listed, or while it was copied.
     Changed,
+}
+
+/// A file whose bytes were fetched, in the order in which they are given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Fetched {
+    pub at: Timestamp,
+    pub ino: Ino,
+    pub disk: DiskId,
+    /// Bytes that it takes there.
+    pub bytes: u64,
 }
 
 /// A name that is being dropped.
@@ -67,11 +86,6 @@ pub(crate) trait FetchPace {
     fn at_home(&self) -> Result<()>;
     /// The home has answered with so many bytes.
     fn fetched(&self, bytes: u64) -> Result<()>;
-}
-
-/// Whether a record is that of a file whose bytes were fetched.
-fn is_fetched(record: &InodeRecord) -> bool {
-    record.kind == Kind::File && record.size > 0 && record.layout.object().is_some()
 }
 
 /// Owners and permissions as they are at home.
@@ -98,10 +112,15 @@ impl Partition {
         self.is_cache.store(true, Ordering::Release);
     }
 
+    /// Whether the fileset is a cache.
+    pub(crate) fn is_cache(&self) -> bool {
+        self.is_cache.load(Ordering::Acquire)
+    }
+
     /// Whether a file lies at home alone.
     pub(crate) fn is_unfetched(&self, state: &State) -> bool {
         let has_none = state.file().is_some_and(|file| file.object.is_none());
-        has_none && state.size > 0 && self.is_cache.load(Ordering::Acquire)
+        has_none && state.size > 0 && self.is_cache()
     }
 
     /// What ties an inode to its home; none for one that does not follow it.
@@ -209,17 +228,30 @@ impl Partition {
         }
     }
 
+    /// What of an inode is at home alone, if anything.
+    pub(crate) fn lacking(&self, ino: Ino) -> Result<Option<Lacking>> {
+        if self.is_directory(ino)? {
+            let is_unlisted = self.home_path(ino)?.is_some_and(|home| !home.is_listed);
+            return Ok(is_unlisted.then_some(Lacking::Names));
+        }
+        Ok(self.unfetched(ino)?.map(|_| Lacking::Bytes))
+    }
+
+    /// Refuses an inode that follows its home, and is not here as a whole.
+    ///
+    /// # Errors
+    /// [`FsError::Archived`] for a file whose bytes, and a directory whose names, are to be fetched first.
+    pub(crate) fn check_fetched(&self, ino: Ino) -> Result<()> {
+        let follows = self.home_path(ino)?.is_some();
+        if follows && self.lacking(ino)?.is_some() { Err(FsError::Archived) } else { Ok(()) }
+    }
+
     /// An inode does not follow its home any more: it is about to be changed here.
     ///
     /// # Errors
-    /// [`FsError::Archived`] for a file that has to be fetched before.
+    /// As [`Partition::check_fetched`].
     pub(crate) fn part_from_home(&self, ino: Ino) -> Result<()> {
-        if self.home_path(ino)?.is_none() {
-            return Ok(());
-        }
-        if self.unfetched(ino)?.is_some() {
-            return Err(FsError::Archived);
-        }
+        self.check_fetched(ino)?;
         match self.remove_xattr(ino, PATH) {
             Err(FsError::NoAttribute) => Ok(()),
             removed => removed,
@@ -320,6 +352,19 @@ impl Partition {
         let is_followed = !stays && self.is_directory(ino)?;
         let below = if is_followed { self.listed_names(ino)? } else { Vec::new() };
         Ok(Dropping { parent, name, ino, below, stays })
+    }
+
+    /// Committed inodes that do not follow the home, besides the top directory.
+    pub(crate) fn own_inodes(&self) -> Result<u64> {
+        let top = self.top();
+        let mut following = 0_u64;
+        scan_prefix(self.store(), &[key::XATTR], &mut |key, _| {
+            if let Some(Key::Xattr(ino, name)) = key::parse(key) {
+                following += u64::from(name == PATH && ino != top);
+            }
+            Ok(())
+        })?;
+        Ok(self.usage().inodes.saturating_sub(1).saturating_sub(following))
     }
 
     // --- bytes ---
@@ -455,18 +500,32 @@ impl Partition {
         Ok(Some(bytes))
     }
 
-    /// Committed files whose bytes were fetched: when, and what they take.
-    pub(crate) fn fetched(&self) -> Result<Vec<(Timestamp, Ino, u64)>> {
+    /// Committed files whose bytes were fetched.
+    pub(crate) fn fetched(&self) -> Result<Vec<Fetched>> {
         let mut found = Vec::new();
         scan_prefix(self.store(), &[key::INODE], &mut |key, value| {
             if let Some(Key::Inode(ino)) = key::parse(key) {
                 let record: InodeRecord = decode("inode", value)?;
-                if is_fetched(&record) {
-                    found.push((record.accessed, ino, record.allocated_bytes));
+                let is_file = record.kind == Kind::File && record.size > 0;
+                if let Some(object) = record.layout.object().filter(|_| is_file) {
+                    let (at, bytes) = (record.accessed, record.allocated_bytes);
+                    found.push(Fetched { at, ino, disk: object.disk, bytes });
                 }
             }
             Ok(())
         })?;
         Ok(found)
+    }
+
+    /// Whether one of the disks for a file can hold so many bytes once those are given back that were fetched to it.
+    pub(crate) fn could_hold(&self, bytes: u64, evictable: &[Fetched]) -> bool {
+        let own = self.pool();
+        let has_room = |(id, disk): (DiskId, &FsDisk)| {
+            let free = disk.disk.capacity().map_or(0, |capacity| capacity.available_bytes);
+            let on_it = evictable.iter().filter(|file| file.disk == id);
+            on_it.map(|file| file.bytes).fold(free, u64::saturating_add) >= bytes
+        };
+        let suits = |disk: &FsDisk| disk.pool() == own && !disk.is_archive();
+        self.shared.objects.numbered_disks().filter(|(_, disk)| suits(disk)).any(has_room)
     }
 }

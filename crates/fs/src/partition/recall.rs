@@ -1,7 +1,7 @@
 //! Bringing the bytes of a file back from an archive.
 //!
-//! Nobody has a file open whose object lies in an archive, and nobody writes such an object. So the copy is right whatever happens
-//! meanwhile, as long as the record still refers to the object when it turns to the copy. The copy is published and
+//! Nobody writes an object that lies in an archive; who has such a file open reads it there, on the served path (`recall_mode`), and
+//! reads the copy as soon as the record refers to that. So the copy is right whatever happens meanwhile, as long as the record still refers to the object when it turns to the copy. The copy is published and
 //! synced before that. The archived object is removed after the commit of the batch in which the record turned, as always,
 //! unless a snapshot refers to it.
 //!
@@ -10,12 +10,16 @@
 use std::sync::Arc;
 
 use forebay_base::{DiskId, Ino};
+use forebay_disk::archive::format::FRAME_BYTES;
+use forebay_disk::archive::index_bytes;
 
 use crate::error::{FsError, Result};
+use crate::inode::{FileBody, Inode, State};
 use crate::object::{FsDisk, LiveObject};
 use crate::partition::Partition;
 use crate::partition::relocate::{Moved, Pace, Resting, TheCopies};
 use crate::record::ObjectRef;
+use crate::settings::RecallMode;
 
 /// The extended attribute of a file that stays out of archives, whatever its value.
 pub const PIN: &[u8] = b"user.forebay.pin";
@@ -30,6 +34,37 @@ impl Partition {
         let state = inode.lock();
         let at = state.file().and_then(|file| file.object);
         Ok(at.filter(|at| self.shared.objects.is_archive(at.disk)).map(|at| (at, state.size)))
+    }
+
+    /// Whether a file lies in an archive, and no object of it is open here.
+    pub(crate) fn lies_in_archive(&self, file: &FileBody) -> bool {
+        file.live.is_none() && file.object.is_some_and(|at| self.shared.objects.is_archive(at.disk))
+    }
+
+    /// Whether a file is read where it lies when it is opened for reading, and not brought back.
+    pub(crate) fn is_read_in_archive(&self, state: &State) -> bool {
+        let settings = &self.shared.settings;
+        let has_fitting_size = || {
+            let index = index_bytes(state.size.div_ceil(FRAME_BYTES as u64));
+            state.size >= settings.partial_recall_min.0
+                && index <= settings.partial_recall_cache.0 / 2
+        };
+        settings.recall_mode == RecallMode::Partial
+            && state.file().is_some_and(|file| self.lies_in_archive(file))
+            && has_fitting_size()
+    }
+
+    /// The objects of files that programs read in archives: those without a name included, which no record refers to.
+    pub(crate) fn read_in_archives(&self) -> Vec<ObjectRef> {
+        if !self.shared.objects.has_archives() {
+            return Vec::new();
+        }
+        let read = |inode: &Arc<Inode>| {
+            let state = inode.lock();
+            let file = state.file().filter(|file| file.opens.handles > 0)?;
+            file.object.filter(|_| self.lies_in_archive(file))
+        };
+        self.cached().iter().filter_map(read).collect()
     }
 
     /// Whether a disk is an archive.

@@ -349,6 +349,8 @@ impl Partition {
         let mut referenced = self.referenced_objects()?;
         self.drop_copies_of_nobody(&copies, &referenced, sweep.below);
         referenced.extend(copies.into_iter().flat_map(|(_, copies)| copies));
+        // After the records: one that has lost its name since is among those.
+        referenced.extend(self.read_in_archives());
         referenced.sort_unstable();
         let (mut removed, mut complete) = (0_u64, true);
         for (disk_id, disk) in self.shared.objects.numbered_disks() {
@@ -379,9 +381,14 @@ impl Partition {
         Ok(())
     }
 
+    /// Whether objects that belong to nothing were removed since the opening, on all disks.
+    pub(crate) fn is_swept(&self) -> bool {
+        self.sweep.lock().done
+    }
+
     /// Whether there may be objects that belong to nothing.
     pub(crate) fn is_unswept(&self) -> bool {
-        !self.sweep.lock().done || self.shared.objects.has_left_behind(self.number)
+        !self.is_swept() || self.shared.objects.has_left_behind(self.number)
     }
 
     fn referenced_objects(&self) -> Result<Vec<ObjectRef>> {

@@ -74,6 +74,8 @@ pub(crate) struct Seen<'a> {
     pub named: Named,
     /// The archive that it lies in too.
     pub premigrated_to: Option<DiskId>,
+    /// Its fileset is a cache: rules remove nothing there.
+    pub in_cache: bool,
 }
 
 /// What one rule has chosen.
@@ -209,8 +211,10 @@ impl<'a> Picker<'a> {
                 self.list[number].add(file);
             }
         }
-        let mut deleting = policy.delete.iter().enumerate();
-        let goes = deleting.find(|(number, rule)| selects(rule, seen.named.delete, *number));
+        let deletes = |(number, rule): &(usize, &Select)| {
+            !seen.in_cache && selects(rule, seen.named.delete, *number)
+        };
+        let goes = policy.delete.iter().enumerate().find(deletes);
         if let Some((number, _)) = goes {
             // What goes need not be moved.
             self.delete[number].add(file);
@@ -321,7 +325,14 @@ mod tests {
         for (ino, record, name) in files {
             let named = Named::of(policy, name);
             let premigrated_to = (*name == b"premigrated").then_some(DiskId(1));
-            picker.see(&Seen { ino: Ino(*ino), record, fileset: "data", named, premigrated_to });
+            picker.see(&Seen {
+                ino: Ino(*ino),
+                record,
+                fileset: "data",
+                named,
+                premigrated_to,
+                in_cache: false,
+            });
         }
         picker
     }

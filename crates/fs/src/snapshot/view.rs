@@ -353,7 +353,20 @@ impl SnapshotView {
         work(&live).map(Some)
     }
 
+    /// Where an open file lies, if that is in an archive.
+    pub(crate) fn archived(&self, ino: Ino) -> Result<Option<ObjectRef>> {
+        let objects = self.partition.objects_of_all();
+        let at = self.open.lock().get(&ino).map(|file| file.at);
+        let Some(at) = at.filter(|at| objects.is_archive(at.disk)) else { return Ok(None) };
+        let (_reading, _) = self.partition.sharing().begin_reading();
+        let found = self.partition.resolve(at, self.number)?;
+        Ok(Some(found).filter(|found| objects.is_archive(found.disk)))
+    }
+
     pub(crate) fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        if self.archived(ino)?.is_some() {
+            return Err(FsError::Archived);
+        }
         let objects = self.partition.objects_of_all();
         let read = self.with_object(ino, |live| {
             objects.observe(live.at.disk, live.object.read_at(offset, buffer))
@@ -378,6 +391,9 @@ impl SnapshotView {
     }
 
     pub(crate) fn seek(&self, ino: Ino, target: Seek, offset: u64) -> Result<u64> {
+        if self.archived(ino)?.is_some() {
+            return Err(FsError::Archived);
+        }
         let objects = self.partition.objects_of_all();
         let found = self.with_object(ino, |live| {
             objects.observe(live.at.disk, live.object.seek(target, offset))

@@ -3,6 +3,7 @@
 
 mod cold;
 mod counts;
+mod partial;
 mod premigrated;
 mod scrub;
 #[path = "../support/mod.rs"]
@@ -536,5 +537,14 @@ fn files_that_are_archived_under_programs_hold_what_was_written() {
     {
         under_programs(&Cold::new(), seed);
         under_programs(&Cold::beside(Rig::in_directory()), seed);
+    }
+}
+
+#[test]
+fn files_that_are_read_in_an_archive_under_programs_hold_what_was_written() {
+    let test = "archives files_that_are_read_in_an_archive_under_programs_hold_what_was_written";
+    for seed in support::seeds(3, test) {
+        under_programs(&partial::of(Cold::new()), seed);
+        under_programs(&partial::of(Cold::beside(Rig::in_directory())), seed);
     }
 }

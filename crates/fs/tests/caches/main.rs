@@ -6,16 +6,18 @@ mod support;
 
 mod random;
 mod site;
+mod unreadable;
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 
-use forebay_base::{FailPoints, Timestamp};
+use forebay_base::{FailPoints, Ino, Timestamp};
 use forebay_fs::fsck::{Outcome, Repair};
+use forebay_fs::policy::Policy;
 use forebay_fs::record::Kind;
 use forebay_fs::{Access, CacheMode, FsError, HomeNeed, Replace, SetAttributes, SetMode, SetXattr};
 use site::{CACHE, Site};
 use support::files::{bytes_of, refused};
-use support::{READ, ROOT, Shorthand as _, TRUNCATE, WRITE, directory, file};
+use support::{Nobody, READ, ROOT, Shorthand as _, TRUNCATE, WRITE, directory, file};
 
 #[test]
 fn names_come_when_a_directory_is_looked_into_and_bytes_when_a_file_is_opened() {
@@ -246,7 +248,7 @@ fn a_cache_is_removed_with_all_that_it_holds_and_the_home_stays() {
     assert!(refused(fs.remove_fileset(CACHE)).contains("open files"));
     handle.close();
     fs.remove_fileset(CACHE).unwrap();
-    assert_eq!(fs.find(forebay_base::Ino::ROOT, CACHE), None);
+    assert_eq!(fs.find(Ino::ROOT, CACHE), None);
     assert_eq!(site.tree(), before);
     site.close(fs);
     assert_eq!(site.rig.objects(), []);
@@ -364,8 +366,94 @@ fn changes_of_a_local_update_cache_stay_here_and_the_rest_follows_the_home() {
         assert_eq!(fs.list_xattrs(ino).unwrap(), b"");
     }
     // What is not at home is not dropped with the cache.
-    assert!(refused(fs.remove_fileset(CACHE)).contains("remove them first"));
+    let follows = at("d/unread");
+    assert!(refused(fs.remove_fileset(CACHE)).contains("made or changed here: remove them first"));
     assert_eq!(fs.contents(new), b"new");
+    assert_eq!(at("d/unread"), follows, "nothing is dropped if the fileset stays");
+    site.close(fs);
+}
+
+#[test]
+fn a_change_of_what_is_at_home_alone_is_refused_until_it_is_fetched_and_changes_nothing() {
+    let site = Site::with(CacheMode::LocalUpdate, 0);
+    for name in ["a/one", "b/two", "c/three"] {
+        site.write(name, b"first");
+    }
+    let fs = site.open();
+    let top = fs.fileset(CACHE);
+    let [a, b, c] = ["a", "b", "c"].map(|name| site.lookup(&fs, top, name).unwrap().ino);
+    let mode = SetAttributes { mode: Some(0o700), ..SetAttributes::default() };
+    let set = SetXattr { name: b"user.x", value: b"", mode: SetMode::Any, kill_set_gid: false };
+    let rename = |from, to| fs.rename(from, b"one", to, b"moved", Replace::Allowed);
+    let outcomes = [
+        fs.set_attributes_here(a, mode).map(drop),
+        fs.set_xattr(a, set),
+        fs.remove_xattr(a, b"user.x"),
+        fs.create(a, b"new", file(0o644), ROOT).map(drop),
+        fs.create_file(a, "new", WRITE).map(drop),
+        fs.unlink(a, b"one"),
+        fs.remove_directory(a, b"one"),
+        rename(a, b),
+    ];
+    for (number, outcome) in outcomes.iter().enumerate() {
+        assert!(matches!(outcome, Err(FsError::Archived)), "{number}: {outcome:?}");
+    }
+    assert_eq!((fs.names(a), fs.names(b)), (Vec::new(), Vec::new()), "nobody has waited");
+    site.take_away();
+    assert!(matches!(fs.recall(a, None), Err(FsError::HomeAway(_))));
+    site.bring_back();
+    site.clock.advance(10);
+    fs.recall(a, None).unwrap();
+    // One of two directories is not enough, and the other still follows its home.
+    assert!(matches!(rename(a, c), Err(FsError::Archived)));
+    site.write("a/later", b"");
+    assert_eq!(site.names(&fs, a).unwrap(), ["later", "one"]);
+    fs.recall(c, None).unwrap();
+    rename(a, c).unwrap();
+    assert_eq!(
+        (fs.names(a), fs.names(c)),
+        (vec!["later".into()], vec!["moved".into(), "three".into()])
+    );
+    // Without a place to wait in, the names are fetched on the way.
+    assert_eq!(fs.set_attributes(b, mode).unwrap().mode, 0o700);
+    assert_eq!(fs.names(b), ["two"]);
+    site.close(fs);
+}
+
+#[test]
+fn a_mount_knows_that_there_are_caches_before_any_is_opened() {
+    let site = Site::new();
+    let fs = site.open();
+    assert!(fs.has_caches());
+    // What says so is not for programs.
+    assert_eq!(fs.list_xattrs(Ino::ROOT).unwrap(), b"");
+    let removed = fs.remove_xattr(Ino::ROOT, b"trusted.forebay.caches");
+    assert!(matches!(removed, Err(FsError::NotPermitted)), "{removed:?}");
+    fs.remove_fileset(CACHE).unwrap();
+    site.close(fs);
+    let fs = site.open();
+    assert!(!fs.has_caches());
+    site.close(fs);
+}
+
+#[test]
+fn a_policy_counts_and_removes_no_files_of_a_cache() {
+    let site = Site::new();
+    for name in ["a", "b"] {
+        site.write(name, b"content");
+        let file = std::fs::File::options().append(true).open(site.at(name)).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    }
+    let fs = site.open();
+    let top = fs.fileset(CACHE);
+    assert_eq!(site.read_all(&fs, top), site.tree());
+    let rules = format!("[[delete]]\nname = 'old'\nfileset = '{CACHE}'\nolder = '2 d'");
+    let rules = Policy::parse(&rules, &Nobody).unwrap();
+    let report = fs.look_at_policy(&rules).unwrap();
+    assert_eq!((report.inodes > 2, report.rules[0].files), (true, 0));
+    let number = fs.run_policy(&rules).unwrap();
+    fs.work_through(number, &mut |_| {}).unwrap();
+    assert_eq!(fs.names(top), ["a", "b"]);
     site.close(fs);
 }
 
@@ -396,5 +484,14 @@ fn a_full_disk_gives_back_what_was_fetched_longest_ago() {
     site.write("too-large", &vec![1; 20 << 20]);
     let large = site.lookup(&fs, top, "too-large").unwrap().ino;
     assert!(matches!(fs.open_file(large, READ, ROOT), Err(FsError::NoSpace)));
+    assert!(is_here(11), "it would not be enough");
+    // Holes take no space: a file that is larger than the disk may find room in it.
+    site.write("holes", &vec![1; 4 << 20]);
+    let holes = std::fs::File::options().append(true).open(site.at("holes")).unwrap();
+    holes.set_len(20 << 20).unwrap();
+    (0..5).for_each(|number| assert_eq!(fs.contents(ino(number)), bytes(number)));
+    let holes = site.lookup(&fs, top, "holes").unwrap().ino;
+    fs.open(holes, READ).close();
+    assert!(!is_here(11));
     site.close(fs);
 }

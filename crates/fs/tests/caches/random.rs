@@ -127,13 +127,11 @@ fn change_here(site: &Site, fs: &User, dice: &mut Dice, written: &mut BTreeMap<I
         Kind::File => found.ino,
         Kind::Directory => {
             let name = format!("new-{}", written.len());
-            match fs.create(found.ino, name.as_bytes(), support::file(0o644), support::ROOT) {
-                Ok(made) => {
-                    fs.forget(made.ino, 1);
-                    made.ino
-                }
-                Err(error) => panic!("{name}: {error}"),
-            }
+            let new = support::file(0o644);
+            let create = || fs.create(found.ino, name.as_bytes(), new, support::ROOT);
+            let made = site.recalled(fs, found.ino, create);
+            fs.forget(made.ino, 1);
+            made.ino
         }
         _ => return,
     };

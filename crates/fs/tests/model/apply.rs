@@ -341,7 +341,8 @@ impl World<'_> {
     fn open(&mut self, node: Pick, access: Access) {
         let files = self.tree.select(|node| node.kind == Kind::File);
         let Some(ino) = World::choose(node, &files).filter(|_| self.can_open()) else { return };
-        let is_open = self.handles.iter().any(|handle| handle.ino == ino);
+        // Those who read it in an archive keep nothing of its former content.
+        let is_open = self.handles.iter().any(|handle| handle.ino == ino) && !self.is_archived(ino);
         let handle = self.fs().open(ino, access);
         if access.truncate {
             let node = self.tree.node_mut(ino);
@@ -409,13 +410,15 @@ impl World<'_> {
         let length = usize::from(length).min(bytes.len().saturating_sub(from));
         let expected =
             if source == target && from.abs_diff(to) < length { Err("invalid") } else { Ok(()) };
+        let is_read_in_archive = self.is_archived(source);
         let copied = self.fs().copy_range(
             (source, u64::from(offset)),
             (target, u64::from(to_offset)),
             length as u64,
         );
-        if self.fs().owner.is_some() && source.fileset() != target.fileset() {
-            // Between two filesets of another node the kernel copies through memory.
+        let is_of_others = self.fs().owner.is_some() && source.fileset() != target.fileset();
+        if is_of_others || is_read_in_archive {
+            // Between two filesets of another node, and from an archive, the kernel copies through memory.
             assert!(matches!(copied, Err(forebay_fs::FsError::CrossFileset)));
             return;
         }

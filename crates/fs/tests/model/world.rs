@@ -229,6 +229,11 @@ impl<'a> World<'a> {
         self.note_commit(None);
     }
 
+    /// Whether a file lies in the archive.
+    pub fn is_archived(&self, ino: Ino) -> bool {
+        self.rig.has_archive() && self.fs().place_of(ino).unwrap().is_archived
+    }
+
     pub fn recall(&self, pick: Pick) {
         let files = self.tree.select(|node| node.content().is_some());
         if let Some(ino) = World::choose(pick, &files).filter(|_| self.rig.has_archive()) {

@@ -56,14 +56,15 @@ impl Adapter {
         let name = body.name()?;
         let new = new_file(asked.mode, asked.umask);
         let access = Access { truncate: false, ..access_of(asked.flags) };
-        let made = self.fs.create_file(request.ino, name, new, access, request.caller);
         let is_exclusive = asked.flags.cast_signed() & libc::O_EXCL != 0;
-        if matches!(made, Err(FsError::Exists)) && !is_exclusive {
-            // Another node has made it since the kernel looked. The kernel looks again and opens it (do_filp_open repeats
-            // with LOOKUP_REVAL), with its checks of permissions.
-            return Err(Errno(libc::ESTALE));
-        }
-        let (attributes, opened) = made?;
+        let (attributes, opened) = self.recalled(request, || {
+            match self.fs.create_file(request.ino, name, new, access, request.caller) {
+                // Another node has made it since the kernel looked, or the home of a cache has it. The kernel looks again and opens
+                // it (do_filp_open repeats with LOOKUP_REVAL), with its checks of permissions.
+                Err(FsError::Exists) if !is_exclusive => Err(FsError::Stale),
+                made => made,
+            }
+        })?;
         self.tell_new(request, Some(name), (&attributes, opened), access, reply);
         Ok(())
     }
@@ -132,10 +133,20 @@ impl Adapter {
         let length = usize::try_from(asked.size).unwrap_or(0).min(limit);
         self.check_handle(request.ino, asked.fh)?;
         let before = reply.len();
-        reply.fill(length, |buffer| self.fs.read(request.ino, asked.offset, buffer))?;
+        reply.fill(length, |buffer| self.read_bytes(request, asked.offset, buffer))?;
         let read = reply.len() - before;
         self.moved(request, request.ino, read as u64, 0);
         Ok(())
+    }
+
+    /// Reads bytes of a file. If they lie in an archive, the request waits until they are fetched.
+    fn read_bytes(&self, request: Request, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
+        match self.fs.read_here(request.ino, offset, buffer) {
+            Err(FsError::Archived) => self.wait_for_archive(request, |wait| {
+                self.fs.read_archived(request.ino, offset, buffer, Some(wait))
+            }),
+            done => Ok(done?),
+        }
     }
 
     pub(crate) fn write(
@@ -227,7 +238,13 @@ impl Adapter {
             _ => return Err(Errno(libc::EINVAL)),
         };
         self.check_handle(request.ino, asked.fh)?;
-        reply.push(&LseekOut { offset: self.fs.seek(request.ino, target, asked.offset)? });
+        let offset = match self.fs.seek_here(request.ino, target, asked.offset) {
+            Err(FsError::Archived) => self.wait_for_archive(request, |wait| {
+                self.fs.seek_archived(request.ino, target, asked.offset, Some(wait))
+            })?,
+            done => done?,
+        };
+        reply.push(&LseekOut { offset });
         Ok(())
     }
 

@@ -170,27 +170,40 @@ impl Adapter {
         self.wait(request, "locks", libc::ENOLCK, |wait| self.fs.lock(lock, kind, Some(wait)))
     }
 
-    /// Carries out what needs the bytes of a file. If they lie in an archive, the request waits until they are back, and
-    /// is carried out then.
+    /// Carries out what needs the inode of a request as a whole: the bytes of a file, or the names of a directory of a cache. If
+    /// they lie in an archive or at a home, the request waits until they are here, and is carried out then.
     pub(crate) fn recalled<T>(
         &self,
         request: Request,
         operation: impl Fn() -> forebay_fs::Result<T>,
     ) -> Answer<T> {
+        self.recalled_all(request, &[request.ino], operation)
+    }
+
+    /// As [`Adapter::recalled`], of what needs each of these inodes as a whole.
+    pub(crate) fn recalled_all<T>(
+        &self,
+        request: Request,
+        inodes: &[Ino],
+        operation: impl Fn() -> forebay_fs::Result<T>,
+    ) -> Answer<T> {
         loop {
             match operation() {
-                Err(FsError::Archived) => {
-                    let recall = |wait: &Interruption| self.fs.recall(request.ino, Some(wait));
-                    self.wait(
-                        request,
-                        "files of archives or homes of caches",
-                        libc::EAGAIN,
-                        recall,
-                    )?;
-                }
+                Err(FsError::Archived) => self.wait_for_archive(request, |wait| {
+                    inodes.iter().try_for_each(|ino| self.fs.recall(*ino, Some(wait)))
+                })?,
                 done => return Ok(done?),
             }
         }
+    }
+
+    /// Waits for bytes of a file that lie in an archive, or at the home of a cache.
+    pub(crate) fn wait_for_archive<T>(
+        &self,
+        request: Request,
+        wait: impl FnOnce(&Interruption) -> forebay_fs::Result<T>,
+    ) -> Answer<T> {
+        self.wait(request, "files of archives or homes of caches", libc::EAGAIN, wait)
     }
 
     /// Has names of a directory of a cache be as at its home. A request that has to wait for that does so in a place for requests.
@@ -204,13 +217,13 @@ impl Adapter {
     }
 
     /// Waits in a place for requests, until the kernel says that nobody waits any more. Is refused if too many wait.
-    fn wait(
+    fn wait<T>(
         &self,
         request: Request,
         what: &str,
         refusal: i32,
-        wait: impl FnOnce(&Interruption) -> forebay_fs::Result<()>,
-    ) -> Answer<()> {
+        wait: impl FnOnce(&Interruption) -> forebay_fs::Result<T>,
+    ) -> Answer<T> {
         let Some(_taken) = Taken::take() else {
             tracing::warn!(
                 "too many requests of one core wait for {what}: raise ring_depth or fuse_threads"

@@ -52,7 +52,8 @@ impl Adapter {
     }
 
     fn make(&self, request: Request, name: &[u8], new: New<'_>, reply: &mut Reply) -> Answer<()> {
-        let attributes = self.fs.create(request.ino, name, new, request.caller)?;
+        let make = || self.fs.create(request.ino, name, new, request.caller);
+        let attributes = self.recalled(request, make)?;
         reply.push(&self.entry((request.ino, name), &attributes));
         Ok(())
     }
@@ -95,11 +96,13 @@ impl Adapter {
     }
 
     pub(crate) fn unlink(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
-        Ok(self.fs.unlink(request.ino, body.name()?)?)
+        let name = body.name()?;
+        self.recalled(request, || self.fs.unlink(request.ino, name))
     }
 
     pub(crate) fn rmdir(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
-        Ok(self.fs.remove_directory(request.ino, body.name()?)?)
+        let name = body.name()?;
+        self.recalled(request, || self.fs.remove_directory(request.ino, name))
     }
 
     pub(crate) fn rename(&self, code: u32, request: Request, mut body: Body<'_>) -> Answer<()> {
@@ -116,10 +119,12 @@ impl Adapter {
             _ => return Err(Errno(libc::EINVAL)),
         };
         let (from, to) = ((request.ino, body.name()?), (ino_of(new_parent), body.name()?));
-        if flags & libc::RENAME_WHITEOUT != 0 {
-            return Ok(self.fs.rename_with_whiteout(from, to, replace, request.caller)?);
-        }
-        Ok(self.fs.rename(from.0, from.1, to.0, to.1, replace)?)
+        self.recalled_all(request, &[from.0, to.0], || {
+            if flags & libc::RENAME_WHITEOUT != 0 {
+                return self.fs.rename_with_whiteout(from, to, replace, request.caller);
+            }
+            self.fs.rename(from.0, from.1, to.0, to.1, replace)
+        })
     }
 
     pub(crate) fn link(
@@ -132,7 +137,7 @@ impl Adapter {
         let name = body.name()?;
         let linked = ino_of(asked.oldnodeid);
         let link = || self.fs.link(linked, request.ino, name);
-        let attributes = self.recalled(Request { ino: linked, ..request }, link)?;
+        let attributes = self.recalled_all(request, &[linked, request.ino], link)?;
         reply.push(&self.entry((request.ino, name), &attributes));
         Ok(())
     }

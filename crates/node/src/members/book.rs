@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::home::EtcdAccess;
 
 /// Attempts of a change that others may make at the same time.
-const TRIES: u32 = 20;
+pub(super) const TRIES: u32 = 20;
 
 /// The first node of a cluster.
 pub const FIRST: NodeId = NodeId(1);
@@ -36,7 +36,7 @@ impl From<forebay_etcd::Error> for Error {
     }
 }
 
-fn contended() -> Error {
+pub(super) fn contended() -> Error {
     Error::Etcd("other nodes keep changing the same records: try again".to_owned())
 }
 

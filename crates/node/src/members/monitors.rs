@@ -4,12 +4,13 @@
 //! node's daemon has one, and keeps the serial numbers of removed certificates in a file of the node's folder, which the others read for
 //! each connection. While it does not run, what it wrote last applies.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_etcd::{Keys, Op, Txn};
+use forebay_etcd::{Compare, Keys, Op, RangeOptions, Txn};
 
-use super::book::Book;
+use super::book::{Book, TRIES, contended};
 use super::record::{Key, MonitorRecord, encode};
+use super::roster;
 use crate::error::{Error, Result};
 use crate::home::NodeHome;
 
@@ -25,14 +26,15 @@ impl Book {
     /// # Errors
     /// If etcd does not answer.
     pub fn add_monitor(&self, serial: &str, record: &MonitorRecord) -> Result<()> {
-        let (sight, _) = self.read()?;
         let is_over = |old: &MonitorRecord| {
             old.expires <= record.issued && (old.removed.is_some() || old.name == record.name)
         };
-        let over = sight.monitors.iter().filter(|(_, old)| is_over(old));
-        let mut ops = vec![self.put_monitor(serial, record)];
-        ops.extend(over.take(OPS_MAX).map(|(serial, _)| self.delete_monitor(serial)));
-        self.change(ops)
+        self.change_monitors(|monitors| {
+            let over = monitors.iter().filter(|(_, old)| is_over(old));
+            let mut ops = vec![self.put_monitor(serial, record)];
+            ops.extend(over.take(OPS_MAX).map(|(serial, _)| self.delete_monitor(serial)));
+            Ok(((), ops))
+        })
     }
 
     /// Forgets a certificate that nobody has.
@@ -40,35 +42,63 @@ impl Book {
     /// # Errors
     /// If etcd does not answer.
     pub fn forget_monitor(&self, serial: &str) -> Result<()> {
-        self.change(vec![self.delete_monitor(serial)])
+        self.change_monitors(|_| Ok(((), vec![self.delete_monitor(serial)])))
     }
 
-    /// Removes a monitor: nodes refuse all its certificates. Says how many of them had not expired.
+    /// Removes a monitor: nodes refuse all its certificates, those that are being made meanwhile included, unless they are recorded
+    /// afterwards. Says how many of them had not expired. It is one change; only of more than 100 certificates it takes several.
     ///
     /// # Errors
     /// If there is no such monitor, or etcd does not answer.
     pub fn remove_monitor(&self, name: &str, now_seconds: i64) -> Result<usize> {
-        let (sight, _) = self.read()?;
-        let found = sight.monitors.iter();
-        let found: Vec<_> =
-            found.filter(|(_, record)| record.name == name && record.removed.is_none()).collect();
-        if found.is_empty() {
-            return Err(Error::Invalid(format!(
-                "the cluster has no monitor {name:?}: forebay cluster status lists them"
-            )));
-        }
-        let ops: Vec<Op> = found
-            .iter()
-            .map(|(serial, record)| match record.expires <= now_seconds {
-                true => self.delete_monitor(serial),
-                false => {
-                    let removed = MonitorRecord { removed: Some(now_seconds), ..(*record).clone() };
-                    self.put_monitor(serial, &removed)
+        let mut removed = 0;
+        loop {
+            let begun = removed > 0;
+            let (count, left) = self.change_monitors(|monitors| {
+                let found = monitors.iter().filter(|(_, one)| one.name == name);
+                let found: Vec<_> = found.filter(|(_, one)| one.removed.is_none()).collect();
+                if found.is_empty() && !begun {
+                    return Err(Error::Invalid(format!(
+                        "the cluster has no monitor {name:?}: forebay cluster status lists them"
+                    )));
                 }
-            })
-            .collect();
-        ops.chunks(OPS_MAX).try_for_each(|ops| self.change(ops.to_vec()))?;
-        Ok(found.iter().filter(|(_, record)| record.expires > now_seconds).count())
+                let some = &found[..found.len().min(OPS_MAX)];
+                let ops = some.iter().map(|(serial, one)| self.removal(serial, one, now_seconds));
+                let valid = some.iter().filter(|(_, one)| one.expires > now_seconds).count();
+                Ok(((valid, found.len() - some.len()), ops.collect()))
+            })?;
+            removed += count;
+            if left == 0 {
+                return Ok(removed);
+            }
+        }
+    }
+
+    /// A certificate that has expired is forgotten, another one is marked.
+    fn removal(&self, serial: &str, record: &MonitorRecord, now_seconds: i64) -> Op {
+        if record.expires <= now_seconds {
+            return self.delete_monitor(serial);
+        }
+        self.put_monitor(serial, &MonitorRecord { removed: Some(now_seconds), ..record.clone() })
+    }
+
+    /// Changes the records of monitors as one. `change` decides by those that are there; it is asked again if others changed them
+    /// before it was carried out.
+    fn change_monitors<T>(
+        &self,
+        change: impl Fn(&BTreeMap<String, MonitorRecord>) -> Result<(T, Vec<Op>)>,
+    ) -> Result<T> {
+        let all = Keys::prefix(self.names().key(Key::Monitor("")));
+        for _ in 0..TRIES {
+            let found = self.client().range(all.clone(), RangeOptions::default())?;
+            let (sight, _) = roster::read(self.names(), &found);
+            let (outcome, then) = change(&sight.monitors)?;
+            let when = vec![Compare::Unchanged(all.clone(), found.revision)];
+            if self.client().txn(Txn { when, then, otherwise: Vec::new() })?.held {
+                return Ok(outcome);
+            }
+        }
+        Err(contended())
     }
 
     fn put_monitor(&self, serial: &str, record: &MonitorRecord) -> Op {
@@ -77,11 +107,6 @@ impl Book {
 
     fn delete_monitor(&self, serial: &str) -> Op {
         Op::Delete(Keys::one(self.names().key(Key::Monitor(serial))))
-    }
-
-    fn change(&self, then: Vec<Op>) -> Result<()> {
-        self.client().txn(Txn { when: Vec::new(), then, otherwise: Vec::new() })?;
-        Ok(())
     }
 }
 

@@ -86,6 +86,12 @@ pub trait Ownership: Send + Sync {
     fn commit(&self) -> Result<(), String> {
         Ok(())
     }
+
+    /// What the checks of this host say, in a text for whoever asks; none if this daemon does not check it. Asked by commands, at any
+    /// time.
+    fn examine_host(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A node that serves no filesets: it is a member, and others never hear of a fileset from it. It may serve disks.
@@ -93,6 +99,8 @@ pub trait Ownership: Send + Sync {
 pub struct NoFilesets {
     /// What it reports of its disks.
     pub disks: Option<Arc<dyn Fn() -> Vec<DiskSpace> + Send + Sync>>,
+    /// What the checks of its host say.
+    pub host: Option<Arc<dyn Fn() -> String + Send + Sync>>,
 }
 
 impl Ownership for NoFilesets {
@@ -119,5 +127,9 @@ impl Ownership for NoFilesets {
     fn report(&self) -> Option<FilesReport> {
         let disks = self.disks.as_ref()?();
         Some(FilesReport { disks, ..FilesReport::default() })
+    }
+
+    fn examine_host(&self) -> Option<String> {
+        Some(self.host.as_ref()?())
     }
 }

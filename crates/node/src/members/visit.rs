@@ -77,6 +77,8 @@ pub enum Question {
     },
     /// A member wants everything committed that this node has of the file system.
     Commit,
+    /// A member wants the host of this node examined.
+    Host,
 }
 
 /// What a node needs that has joined.
@@ -188,6 +190,12 @@ pub struct Wait {
     pub path: Option<String>,
     /// Number and command of the process that made it, if one of this node did.
     pub process: Option<(u32, String)>,
+    /// The job of that process, as its control group or else its environment says: `12`, `slurm-12`, `lsf-12`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// Number of the user of that process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
     /// The node that made it, if another one did.
     pub client: Option<NodeId>,
     /// What it waits for.
@@ -307,6 +315,8 @@ pub enum Answer {
     Paths(Vec<(Ino, String)>),
     /// To [`Question::Commit`].
     Done,
+    /// To [`Question::Host`]: what the checks of the host say, in a text.
+    Host(String),
 }
 
 /// Admits nodes and renews certificates, on nodes that hold the authority's key.

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "time limits of tests need the machine's clock")]
 
 mod members;
+mod monitors;
 mod reading;
 mod releases;
 mod sessions;

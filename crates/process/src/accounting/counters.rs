@@ -72,6 +72,20 @@ impl Counters {
         self.device_cancelled_bytes += other.device_cancelled_bytes;
     }
 
+    /// Of each counter the larger value: those of a family fall when a process ends that nobody waited for.
+    #[must_use]
+    pub fn most(&self, other: &Counters) -> Counters {
+        Counters {
+            read_bytes: self.read_bytes.max(other.read_bytes),
+            written_bytes: self.written_bytes.max(other.written_bytes),
+            read_calls: self.read_calls.max(other.read_calls),
+            write_calls: self.write_calls.max(other.write_calls),
+            device_read_bytes: self.device_read_bytes.max(other.device_read_bytes),
+            device_dirtied_bytes: self.device_dirtied_bytes.max(other.device_dirtied_bytes),
+            device_cancelled_bytes: self.device_cancelled_bytes.max(other.device_cancelled_bytes),
+        }
+    }
+
     /// Bytes that it dirtied for devices and that were not cut off again.
     #[must_use]
     pub fn device_written_bytes(&self) -> u64 {
@@ -99,6 +113,14 @@ mod tests {
         assert_eq!((counters.read_bytes, counters.written_bytes), (4292, 17));
         assert_eq!((counters.read_calls, counters.write_calls), (13, 2));
         assert_eq!((counters.device_read_bytes, counters.device_written_bytes()), (40960, 4096));
+    }
+
+    #[test]
+    fn of_two_looks_each_counter_has_its_most() {
+        let one = Counters { read_bytes: 5, write_calls: 1, ..Counters::default() };
+        let other = Counters { read_bytes: 3, device_read_bytes: 7, ..Counters::default() };
+        let most = Counters { device_read_bytes: 7, ..one };
+        assert_eq!((one.most(&other), other.most(&one)), (most, most));
     }
 
     #[test]

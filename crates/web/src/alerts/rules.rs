@@ -101,8 +101,14 @@ const FILE_SYSTEM: &str = "file_system";
 const OF_CONTROLLER: [&str; 5] =
     ["failed_jobs", "host_unreachable", "journal", "service", "starved"];
 /// Likewise, from the cluster.
-const OF_CLUSTER: [&str; 5] =
-    ["certificate/authority", "certificate/monitor", "certificate/node", "node", "node_away"];
+const OF_CLUSTER: [&str; 6] = [
+    "certificate/authority",
+    "certificate/etcd",
+    "certificate/monitor",
+    "certificate/node",
+    "node",
+    "node_away",
+];
 
 /// Codes, or what they begin with, of which a look says nothing, as whoever knows did not answer.
 #[must_use]
@@ -251,6 +257,11 @@ impl Rules {
         for (name, expires) in &cluster.monitors {
             let code = format!("certificate/monitor/{name}");
             let what = format!("the certificate of monitor {name}");
+            found.extend(expiry((look.at, *expires), self.certificate, code, &what));
+        }
+        for (whose, expires) in &cluster.of_etcd {
+            let code = format!("certificate/etcd/{whose}");
+            let what = format!("the certificate of etcd's {whose}");
             found.extend(expiry((look.at, *expires), self.certificate, code, &what));
         }
         if let Some(expires) = cluster.authority_expires {
@@ -559,6 +570,7 @@ mod tests {
             monitors: [("old", 100), ("soon", 113), ("fine", 115)]
                 .map(|(name, days)| (name.to_owned(), Moment(days * DAY)))
                 .to_vec(),
+            of_etcd: vec![("clients", Moment(105 * DAY)), ("authority", Moment(200 * DAY))],
         };
         let look =
             Look { at: Moment(100 * DAY), cluster: Some(cluster.clone()), ..Look::default() };
@@ -573,6 +585,7 @@ mod tests {
                 ("certificate/node/n2", "the certificate of node n2 expires in 10 days"),
                 ("certificate/monitor/old", "the certificate of monitor old has expired"),
                 ("certificate/monitor/soon", "the certificate of monitor soon expires in 13 days"),
+                ("certificate/etcd/clients", "the certificate of etcd's clients expires in 5 days"),
                 (
                     "certificate/authority",
                     "the certificate of the cluster's authority expires in 59 days"

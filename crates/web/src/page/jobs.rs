@@ -169,7 +169,8 @@ fn facts(view: &View<'_>, job: &JobView, (lines, is_array): (&[JobView], bool)) 
             @if let Some(used) = used {
                 dt { "Processor" } dd { (span(used.cpu_seconds())) }
                 dt { "Waited for I/O" } dd { (seconds(used.io_wait_seconds.or(used.io_pressure_seconds))) }
-                dt { "Read, written" } dd { (used.read_bytes.map_or_else(|| "-".to_owned(), bytes)) ", " (used.written_bytes.map_or_else(|| "-".to_owned(), bytes)) }
+                dt { "Read, written" } dd { (used.read_bytes.map_or_else(|| "-".to_owned(), bytes)) ", " (used.written_bytes.map_or_else(|| "-".to_owned(), bytes)) " by system calls, in any file system" }
+                @if let Some(device) = used.device_read_bytes { dt { "Of local disks" } dd { (bytes(device)) " read, as memory did not hold it" } }
             }
         }
     }

@@ -49,6 +49,7 @@ pub fn page(view: &View<'_>) -> Page {
         @if !seen.is_empty() {
             h2 { @if view.who.admin { "I/O by user and job" } @else { "Your I/O" } }
             (causes(&seen))
+            p.note { "Through the daemon, since the mount: reads and overwrites on the direct path, and native scratch, are in the list of jobs below only." }
         }
         @if let Some(files) = look.files.as_ref().filter(|files| view.who.admin && !files.waits.is_empty()) {
             h2 { "Requests that wait for over a second" }
@@ -143,7 +144,7 @@ fn running_jobs(view: &View<'_>, running: &[Running]) -> Markup {
         } }
         p.note {
             @if running.len() > LINES { "The " (LINES) " of " (running.len()) " that move most bytes. " }
-            "Bytes are those of system calls, native scratch and the page cache included."
+            "Bytes are those of system calls, native scratch and the page cache included. What jobs create, open and remove in native scratch is not counted anywhere."
         }
     }
 }

@@ -157,6 +157,9 @@ fn nodes(cluster: &ClusterHealth) -> Markup {
             @for (name, expires) in &cluster.monitors {
                 p.note { "The certificate of monitor " (name) " is valid until " (time(*expires)) "." }
             }
+            @for (whose, expires) in &cluster.of_etcd {
+                p.note { "The certificate of etcd's " (whose) " is valid until " (time(*expires)) "." }
+            }
             @if let Some(expires) = cluster.authority_expires {
                 p.note { "The certificate of the authority is valid until " (time(expires)) ". " code { "forebay doctor --cluster" } " checks more." }
             }

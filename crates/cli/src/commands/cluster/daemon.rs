@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use forebay_advisor::cluster::hosts;
 use forebay_base::DiskId;
 use forebay_base::channel::ServiceId;
 use forebay_base::time::SystemClock;
@@ -138,12 +139,19 @@ fn serve(home: NodeHome, file: &NodeFile) -> Result<()> {
     super::etcd::ensure(&home, file)?;
     let disks = Arc::new(DiskService::new(machine()?, life()?, HANDLES_MAX));
     let own = Arc::<Mutex<Vec<NamedDisk>>>::default();
-    let reported = Arc::clone(&own);
+    let (reported, examined) = (Arc::clone(&own), Arc::clone(&own));
     let report = move || -> Vec<DiskSpace> { reported.lock().iter().map(space_of).collect() };
+    let examine = move || {
+        let own = examined.lock().clone();
+        hosts::report(own.iter().map(|(_, disk)| disk.describe().location.into()).collect())
+    };
     let member = Member::start(MemberStart {
         home,
         services: vec![(ServiceId::Disks, Arc::clone(&disks) as _)],
-        ownership: Arc::new(NoFilesets { disks: Some(Arc::new(report)) }),
+        ownership: Arc::new(NoFilesets {
+            disks: Some(Arc::new(report)),
+            host: Some(Arc::new(examine)),
+        }),
         weight: None,
         settings: Settings::default(),
         protocol: forebay_node::protocol_settings(),

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use forebay_base::threads::side_by_side;
 use forebay_base::{FilesetId, NodeId};
 use forebay_node::NodeHome;
 use forebay_node::home::NodeFile;
 use forebay_node::members::View;
+use forebay_node::members::record::NodeRecord;
 use forebay_node::members::roster::Sight;
 use forebay_node::members::visit::{FilesReport, NodeStatus};
 
@@ -22,25 +24,27 @@ pub struct ClusterView {
     pub reports: BTreeMap<NodeId, Result<NodeStatus>>,
 }
 
-/// Asks all nodes that run, at the same time.
+/// Nodes that are asked at the same time.
+const AT_ONCE: usize = 32;
+
+/// What `ask` says of each node that runs. Several are asked at the same time, so that those that do not answer cost little.
+pub fn of_each<A: Send>(
+    sight: &Sight,
+    ask: impl Fn(NodeId, &NodeRecord) -> A + Sync,
+) -> BTreeMap<NodeId, A> {
+    let running = sight.nodes.iter().filter(|(node, _)| sight.alive.contains_key(node));
+    let running: Vec<_> = running.collect();
+    let ask = |(node, record): &(&NodeId, &NodeRecord)| (**node, ask(**node, record));
+    side_by_side("ask", AT_ONCE, &running, ask).into_iter().collect()
+}
+
+/// What each node that runs reports of itself.
 pub fn ask_all(
     home: &NodeHome,
     file: &NodeFile,
     sight: &Sight,
 ) -> BTreeMap<NodeId, Result<NodeStatus>> {
-    std::thread::scope(|scope| {
-        let running = sight.nodes.iter().filter(|(node, _)| sight.alive.contains_key(node));
-        let asked: Vec<_> = running
-            .map(|(node, record)| {
-                let ask = move || Ok(tools()?.status_of(home, file, (*node, &record.address))?);
-                (*node, scope.spawn(ask))
-            })
-            .collect();
-        let joined = |answer: std::thread::ScopedJoinHandle<'_, Result<NodeStatus>>| {
-            answer.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the request failed")))
-        };
-        asked.into_iter().map(|(node, answer)| (node, joined(answer))).collect()
-    })
+    of_each(sight, |node, record| Ok(tools()?.status_of(home, file, (node, &record.address))?))
 }
 
 impl ClusterView {

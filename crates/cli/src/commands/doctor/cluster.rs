@@ -1,23 +1,28 @@
 //! The cluster of which this host is a node: asks its nodes and its etcd.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use forebay_advisor::Examined;
 use forebay_advisor::cluster::{
     self, ClockDifference, Cluster, Etcd, EtcdDisk, EtcdMember, EtcdStatus, Node, NodeState, Writes,
 };
+use forebay_base::threads::side_by_side;
 use forebay_base::time::SystemClock;
 use forebay_base::{Clock as _, NodeId, Timestamp};
 use forebay_etcd::{Alarm, Client, MemberStatus};
 use forebay_node::authority::expiry_of;
 use forebay_node::etcd_page;
 use forebay_node::home::{EtcdAccess, NodeFile};
-use forebay_node::members::visit::NodeStatus;
+use forebay_node::members::record::NodeRecord;
+use forebay_node::members::roster::Sight;
+use forebay_node::members::visit::{self, NodeStatus};
+use forebay_node::setup::Tools;
 use forebay_node::{NodeHome, Settings};
 
-use crate::commands::cluster::{Which, tools};
+use crate::commands::cluster::{Which, tools, view};
 
 /// Writes that are measured.
 const WRITES: usize = 20;
@@ -25,8 +30,12 @@ const WRITES: usize = 20;
 /// Life of the leases whose granting is measured; each is revoked at once.
 const LEASE_SECONDS: u32 = 60;
 
-/// How long a member of etcd may take to say how it is.
+/// How long a member of etcd may take to say how it is, and how many are asked at the same time.
 const MEMBER_MAX: Duration = Duration::from_secs(5);
+const MEMBERS_AT_ONCE: usize = 8;
+
+/// How long a node may take to check its host.
+const HOST_MAX: Duration = Duration::from_secs(20);
 
 /// Options of the examination of a cluster.
 #[derive(clap::Args)]
@@ -35,6 +44,10 @@ pub struct ClusterOptions {
     /// etcd with leases that it takes back.
     #[arg(long, conflicts_with_all = ["paths", "fix_script", "shared"])]
     cluster: bool,
+    /// With --cluster, also check the host of each node that runs, as `forebay doctor` does there, with the directories of its disks. What
+    /// several hosts have in common is shown once.
+    #[arg(long, requires = "cluster")]
+    hosts: bool,
     #[command(flatten)]
     which: Which,
 }
@@ -55,7 +68,7 @@ impl ClusterOptions {
             .read()
             .with_context(|| format!("etcd of cluster {} does not answer", file.cluster_name))?;
         let mut answers =
-            ask_all(&home, &file, &sight.nodes, &|node| sight.alive.contains_key(node));
+            view::of_each(&sight, |node, record| ask(&home, &file, (node, &record.address)));
         let nodes = sight.nodes.iter().map(|(node, record)| {
             let known = Node {
                 name: record.name.clone(),
@@ -83,7 +96,11 @@ impl ClusterOptions {
             )?,
             etcd: etcd(book.client(), &file.etcd),
         };
-        Ok(Some(cluster::examine(&cluster)))
+        let examined = cluster::examine(&cluster);
+        Ok(Some(match self.hosts {
+            true => cluster::hosts::add(examined, &hosts(&home, &file, &sight)),
+            false => examined,
+        }))
     }
 }
 
@@ -118,37 +135,34 @@ impl Answer {
     }
 }
 
-/// Asks all nodes with a lease, at the same time.
-fn ask_all(
-    home: &NodeHome,
-    file: &NodeFile,
-    nodes: &BTreeMap<NodeId, forebay_node::members::record::NodeRecord>,
-    is_alive: &dyn Fn(&NodeId) -> bool,
-) -> BTreeMap<NodeId, Result<Answer>> {
-    std::thread::scope(|scope| {
-        let asked: Vec<_> = nodes
-            .iter()
-            .filter(|(node, _)| is_alive(node))
-            .map(|(node, record)| {
-                let ask = move || -> Result<Answer> {
-                    let tools = tools()?;
-                    let asked = SystemClock.now();
-                    let status = tools.status_of(home, file, (*node, &record.address))?;
-                    Ok(Answer { status, asked, answered: SystemClock.now() })
-                };
-                (*node, scope.spawn(ask))
-            })
-            .collect();
-        let joined = |answer: std::thread::ScopedJoinHandle<'_, Result<Answer>>| {
-            answer.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the request failed")))
-        };
-        asked.into_iter().map(|(node, answer)| (node, joined(answer))).collect()
-    })
+/// Asks a node how it is.
+fn ask(home: &NodeHome, file: &NodeFile, node: (NodeId, &str)) -> Result<Answer> {
+    let tools = tools()?;
+    let asked = SystemClock.now();
+    let status = tools.status_of(home, file, node)?;
+    Ok(Answer { status, asked, answered: SystemClock.now() })
+}
+
+/// What each node that runs says of its host, with its name.
+fn hosts(home: &NodeHome, file: &NodeFile, sight: &Sight) -> Vec<(String, Result<String, String>)> {
+    let ask = |node: NodeId, record: &NodeRecord| -> Result<String> {
+        let settings = Settings { connect_timeout: HOST_MAX, ..Settings::default() };
+        let tools = Tools::new(settings, Arc::new(SystemClock))?;
+        match tools.ask(home, file, (node, &record.address), &visit::Question::Host)? {
+            visit::Answer::Host(said) => Ok(said),
+            _ => bail!("its answer cannot be understood: is it a different version?"),
+        }
+    };
+    let said = view::of_each(sight, |node, record| {
+        (record.name.clone(), ask(node, record).map_err(|error| crate::output::chain(&error)))
+    });
+    said.into_values().collect()
 }
 
 /// Asks etcd.
 fn etcd(client: &Client, access: &EtcdAccess) -> Etcd {
-    let found = Etcd { started_by_nodes: access.started, ..Etcd::default() };
+    let certificates = access.certificate_ends();
+    let found = Etcd { started_by_nodes: access.started, certificates, ..Etcd::default() };
     match ask_etcd(client, access, &found) {
         Ok(etcd) => etcd,
         Err(error) => Etcd { fault: Some(error.to_string()), ..found },
@@ -170,17 +184,17 @@ fn ask_etcd(client: &Client, access: &EtcdAccess, found: &Etcd) -> forebay_etcd:
     // A member is known by an endpoint that this node uses; what it says tells which one it is.
     let mut said = BTreeMap::new();
     let mut silent = Vec::new();
-    for endpoint in client.endpoints() {
-        match asker.status(endpoint) {
+    let endpoints = client.endpoints();
+    let ask = |endpoint: &String| asker.status(endpoint);
+    let answers = side_by_side("etcd", MEMBERS_AT_ONCE, endpoints, ask);
+    for (endpoint, answer) in endpoints.iter().zip(answers) {
+        match answer {
             Ok(status) => drop(said.insert(status.id, (endpoint.clone(), status))),
             Err(error) => silent.push((endpoint.clone(), error.to_string())),
         }
     }
-    let disk = |endpoint: &str| {
-        let page = etcd_page::read(access, endpoint, MEMBER_MAX);
-        page.map_err(|error| error.to_string()).and_then(|page| EtcdDisk::of(&page))
-    };
-    let members = listed.iter().map(|member| {
+    let mut members: Vec<EtcdMember> = Vec::new();
+    for member in &listed {
         let (endpoint, status) = match said.remove(&member.id) {
             Some((endpoint, status)) => (endpoint, Ok(described(status))),
             None => {
@@ -192,14 +206,27 @@ fn ask_etcd(client: &Client, access: &EtcdAccess, found: &Etcd) -> forebay_etcd:
                 (endpoint, Err(reason))
             }
         };
-        let disk = match &status {
-            Ok(_) => disk(&endpoint),
-            Err(reason) => Err(reason.clone()),
-        };
+        let disk = Err(status.as_ref().err().cloned().unwrap_or_default());
         let (name, is_learner) = (member.name.clone(), member.is_learner);
-        EtcdMember { name, endpoint, is_learner, status, disk }
-    });
-    Ok(Etcd { members: members.collect(), alarms, writes: writes(client)?, ..found.clone() })
+        members.push(EtcdMember { name, endpoint, is_learner, status, disk });
+    }
+    read_pages(&mut members, access);
+    Ok(Etcd { members, alarms, writes: writes(client)?, ..found.clone() })
+}
+
+/// Reads how long the disks of the members that answer take.
+fn read_pages(members: &mut [EtcdMember], access: &EtcdAccess) {
+    let answering: Vec<&mut EtcdMember> =
+        members.iter_mut().filter(|member| member.status.is_ok()).collect();
+    let endpoints: Vec<String> = answering.iter().map(|member| member.endpoint.clone()).collect();
+    let read = |endpoint: &String| {
+        let page = etcd_page::read(access, endpoint, MEMBER_MAX);
+        page.map_err(|error| error.to_string()).and_then(|page| EtcdDisk::of(&page))
+    };
+    let disks = side_by_side("etcd", MEMBERS_AT_ONCE, &endpoints, read);
+    for (member, disk) in answering.into_iter().zip(disks) {
+        member.disk = disk;
+    }
 }
 
 fn described(status: MemberStatus) -> EtcdStatus {

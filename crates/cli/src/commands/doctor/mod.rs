@@ -30,7 +30,8 @@ use crate::output::Table;
   forebay doctor --studies                 what the published studies tuned, and what still holds
   forebay doctor --shared /nfs --with /nfs2      is this storage fit for data that hosts share?
   forebay doctor --shared /nfs --with host2:/nfs   the same from two hosts
-  forebay doctor --cluster                 nodes, certificates, versions and clocks, and etcd")]
+  forebay doctor --cluster                 nodes, certificates, versions and clocks, and etcd
+  forebay doctor --cluster --hosts         the same, and the host of each node")]
 pub struct Doctor {
     /// Directories in which programs read or write.
     paths: Vec<PathBuf>,

@@ -125,5 +125,10 @@ pub fn shown(cache: &CacheStatus) -> String {
             ByteSize(cache.fetched_bytes)
         ),
     };
-    format!("{mode} cache of {}, refreshed after {} s; {state}", cache.home, cache.refresh_seconds)
+    let unreadable = match cache.unreadable_names {
+        0 => String::new(),
+        names => format!("; {names} names cannot be read there"),
+    };
+    let (home, refresh) = (&cache.home, cache.refresh_seconds);
+    format!("{mode} cache of {home}, refreshed after {refresh} s; {state}{unreadable}")
 }

@@ -141,6 +141,7 @@ pub fn block(job: &JobView, shipped: &[String], now: Moment) -> String {
         lines.push(("peak memory", used.peak_memory_bytes.map(bytes).unwrap_or_default()));
         lines.push(("read", used.read_bytes.map(bytes).unwrap_or_default()));
         lines.push(("written", used.written_bytes.map(bytes).unwrap_or_default()));
+        lines.push(("from disk", used.device_read_bytes.map(bytes).unwrap_or_default()));
     }
     lines.push(("output", job.output.clone()));
     lines.push(("errors", job.error.clone().unwrap_or_default()));

@@ -2,14 +2,26 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fileset, Namespace, PIECE};
+use super::{Namespace, PIECE};
+use crate::caching::home::Entry;
 use crate::caching::visits::Cache;
 use crate::error::{FsError, Result};
+use crate::namespace::catalogue::Fileset;
 use crate::partition::Partition;
+use crate::partition::caching::Fetched;
 use crate::record::Placement;
 
 /// Of what a cache holds, this part is given back when there is no room for a file, besides the size of the file.
 const ROOM_PART: u64 = 16;
+
+/// Files whose bytes were fetched, those first that were fetched longest ago.
+fn evictable(partition: &Partition) -> Result<Vec<Fetched>> {
+    // What was fetched lately is found among what is committed.
+    partition.commit()?;
+    let mut fetched = partition.fetched()?;
+    fetched.sort_unstable();
+    Ok(fetched)
+}
 
 /// What was given back of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,19 +49,26 @@ impl Namespace {
                 "fileset \"{name}\" is not a cache: its files have no other place; `forebay migrate` moves files into an archive"
             )));
         };
-        self.evict_until(&cache, &partition, |taken| taken > keep_bytes)
+        self.evict_until(&cache, &partition, evictable(&partition)?, |taken| taken > keep_bytes)
     }
 
-    /// Makes room for a file of so many bytes. Whether anything was given back.
+    /// Makes room for a file at home. Whether anything was given back: nothing is if even all would not be enough.
     pub(super) fn make_room(
         &self,
         cache: &Cache,
         partition: &Partition,
-        bytes: u64,
+        entry: &Entry,
     ) -> Result<bool> {
+        let mut fetched = evictable(partition)?;
+        fetched.retain(|file| {
+            !self.is_open(file.ino) && partition.home_path(file.ino).is_ok_and(|it| it.is_some())
+        });
+        if !partition.could_hold(entry.stored_bytes, &fetched) {
+            return Ok(false);
+        }
         let mut enough = None;
-        let evicted = self.evict_until(cache, partition, |taken| {
-            let room = bytes.saturating_add(taken / ROOM_PART);
+        let evicted = self.evict_until(cache, partition, fetched, |taken| {
+            let room = entry.size.saturating_add(taken / ROOM_PART);
             taken > *enough.get_or_insert(taken.saturating_sub(room))
         })?;
         if evicted.files > 0 {
@@ -59,22 +78,19 @@ impl Namespace {
         Ok(evicted.files > 0)
     }
 
-    /// Gives back bytes while there is too much of what is taken.
+    /// Gives back bytes of fetched files in turn while there is too much of what they take.
     fn evict_until(
         &self,
         cache: &Cache,
         partition: &Partition,
+        fetched: Vec<Fetched>,
         mut is_too_much: impl FnMut(u64) -> bool,
     ) -> Result<Evicted> {
-        // What was fetched lately is found among what is committed.
-        partition.commit()?;
-        let mut fetched = partition.fetched()?;
-        fetched.sort_unstable();
-        let mut taken: u64 = fetched.iter().map(|(_, _, bytes)| bytes).sum();
+        let mut taken: u64 = fetched.iter().map(|file| file.bytes).sum();
         let mut evicted = Evicted::default();
         for piece in fetched.chunks(PIECE) {
             let _one_at_a_time = cache.applying.lock();
-            for (_, ino, _) in piece {
+            for Fetched { ino, .. } in piece {
                 if !is_too_much(taken) {
                     break;
                 }
@@ -98,19 +114,31 @@ impl Namespace {
         Ok(evicted)
     }
 
-    /// Has a cache that is about to be removed hold nothing.
+    /// Has a cache that is about to be removed hold nothing, unless something else would keep it from being removed.
     pub(in crate::namespace) fn empty_cache(&self, fileset: &Fileset, name: &str) -> Result<()> {
         if self.cluster.is_some() || fileset.settings().placement == Placement::Native {
             return Ok(());
         }
         let partition = self.open_fileset(fileset.id)?;
         let Some(cache) = self.cache_of(fileset.id) else { return Ok(()) };
+        let refused = |why: String| Err(FsError::Refused(format!("fileset \"{name}\" {why}")));
         if partition.has_open_files() {
-            return Err(FsError::Refused(format!(
-                "fileset \"{name}\" has open files: close them first"
-            )));
+            return refused("has open files: close them first".to_owned());
+        }
+        partition.sweep()?;
+        if !partition.is_swept() {
+            return refused(
+                "may have objects on a missing disk: bring the disk back first".to_owned(),
+            );
         }
         let _one_at_a_time = cache.applying.lock();
+        partition.commit()?;
+        let own = partition.own_inodes()?;
+        if own > 0 {
+            return refused(format!(
+                "holds {own} files and directories that were made or changed here: remove them first"
+            ));
+        }
         let top = partition.top();
         if let Some(home) = partition.home_path(top)? {
             partition.set_listed(top, &home, false)?;

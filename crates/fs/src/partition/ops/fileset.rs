@@ -10,7 +10,7 @@ use crate::error::{FsError, Result};
 use crate::grants::Item;
 use crate::inode::{Body, State};
 use crate::key;
-use crate::object::Moves;
+use crate::object::{Moves, PartialReads};
 use crate::partition::Partition;
 use crate::partition::damage::DamagedFile;
 use crate::record::{
@@ -130,6 +130,9 @@ pub struct ArchiveStatus {
     pub archived: Moves,
     /// Files that were brought back.
     pub recalled: Moves,
+    /// What was read of files where they lie.
+    #[serde(default)]
+    pub partial: PartialReads,
     /// Requests to its store.
     pub requests: Requests,
 }

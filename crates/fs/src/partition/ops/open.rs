@@ -236,6 +236,10 @@ impl Partition {
     ) -> Result<()> {
         let file = state.file_mut().ok_or(FsError::Invalid)?;
         if file.object.is_some() {
+            if !access.write && by == Opener::Kernel && self.is_read_in_archive(state) {
+                return Ok(());
+            }
+            let file = state.file_mut().ok_or(FsError::Invalid)?;
             return self.make_live(file).map(drop);
         }
         if !access.write && by != Opener::Kernel {
@@ -430,14 +434,14 @@ impl Partition {
     /// Whether a file that is cut to nothing has to keep its object: somebody has it open, or a shared
     /// mapping outlived its file descriptor and must stay part of the file.
     fn needs_its_object(&self, file: &mut FileBody) -> Result<bool> {
-        if file.opens.handles > 0 {
-            return Ok(true);
-        }
-        if file.object.is_none() {
+        if file.object.is_none() && file.opens.handles == 0 {
             return Ok(false);
         }
+        if file.opens.handles > 0 && !self.lies_in_archive(file) {
+            return Ok(true);
+        }
         match self.make_live(file) {
-            // Nobody can have mapped it.
+            // Nobody can have mapped it, and those who read it there read the other object from now on.
             Err(FsError::Archived) => Ok(false),
             live => Ok(live?.is_open_elsewhere()),
         }

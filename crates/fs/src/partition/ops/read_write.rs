@@ -24,7 +24,7 @@ impl Partition {
     /// Reads up to `buffer.len()` bytes at `offset` of an open file; fewer only at its end.
     ///
     /// # Errors
-    /// [`FsError::Io`], also where bytes of the file are lost; [`FsError::Stale`].
+    /// [`FsError::Io`], also where bytes of the file are lost; [`FsError::Stale`]; [`FsError::Archived`] if they lie in an archive.
     pub fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.or_with_copy(ino, || self.read_now(ino, offset, buffer))
     }
@@ -49,9 +49,14 @@ impl Partition {
         if threshold > 0 && size >= threshold {
             self.drop_passed(ino, &live, (offset, read as u64), size);
         }
-        self.count(Operation::Read);
-        self.counters.add(Operation::BytesRead, read as u64);
+        self.count_read(read);
         Ok(read)
+    }
+
+    /// A program has read so many bytes.
+    pub(crate) fn count_read(&self, bytes: usize) {
+        self.count(Operation::Read);
+        self.counters.add(Operation::BytesRead, bytes as u64);
     }
 
     /// Drops from memory what a program that reads a large file from one end to the other has passed.

@@ -1,0 +1,232 @@
+//! What was fetched of archived files: frames, and the indexes of their objects. The least recently used go first.
+//!
+//! Nobody changes an object of an archive, and no number is given twice. So what is kept of an object is right whatever
+//! becomes of the file meanwhile: once it is recalled, written or removed, nobody asks for it any more. Nothing survives the mount.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+use forebay_disk::archive::ArchivedObject;
+use forebay_disk::archive::format::FRAME_BYTES;
+use parking_lot::Mutex;
+
+use super::ahead::Ahead;
+use crate::object::Stream;
+use crate::record::ObjectRef;
+
+/// The bytes of a frame.
+pub(super) type Frame = Arc<Vec<u8>>;
+
+/// What an index takes at least, with what is noted of it.
+const INDEX_MIN_BYTES: u64 = 4 << 10;
+
+/// An object of an archive whose index was fetched.
+pub(super) struct Indexed {
+    pub object: Arc<ArchivedObject>,
+    pub ahead: Mutex<Ahead>,
+    /// How far the file was read, if it is large.
+    pub stream: Stream,
+}
+
+impl Indexed {
+    pub fn new(object: Arc<ArchivedObject>) -> Indexed {
+        Indexed { object, ahead: Mutex::default(), stream: Stream::default() }
+    }
+
+    /// Frames of the file, those of zeros included.
+    pub fn frame_count(&self) -> u64 {
+        self.object.size().div_ceil(FRAME_BYTES as u64)
+    }
+}
+
+/// What a read asks for, within the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub offset: u64,
+    pub length: usize,
+}
+
+impl Span {
+    /// As much of `length` bytes at `offset` as a file of `size` bytes has.
+    pub fn within(size: u64, offset: u64, length: usize) -> Span {
+        let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        Span { offset, length: length.min(left) }
+    }
+
+    /// The frames that it touches.
+    pub fn frames(&self) -> Range<u64> {
+        if self.length == 0 {
+            return 0..0;
+        }
+        let frame = FRAME_BYTES as u64;
+        let end = self.offset.saturating_add(self.length as u64).div_ceil(frame);
+        self.offset / frame..end
+    }
+
+    /// Puts what lies in a frame where it belongs in the bytes that were asked for.
+    pub fn take_from(&self, number: u64, frame: &[u8], buffer: &mut [u8]) {
+        let begins = number.saturating_mul(FRAME_BYTES as u64);
+        let within = usize::try_from(self.offset.saturating_sub(begins)).unwrap_or(usize::MAX);
+        let at = usize::try_from(begins.saturating_sub(self.offset)).unwrap_or(usize::MAX);
+        let bytes = frame.get(within..).unwrap_or_default();
+        let room = buffer.get_mut(at..self.length).unwrap_or_default();
+        let length = bytes.len().min(room.len());
+        room[..length].copy_from_slice(&bytes[..length]);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Part {
+    Index(ObjectRef),
+    Frame(ObjectRef, u64),
+}
+
+enum Kept {
+    Index(Arc<Indexed>),
+    Frame(Frame),
+}
+
+impl Kept {
+    fn bytes(&self) -> u64 {
+        match self {
+            Kept::Index(index) => index.object.index_bytes().max(INDEX_MIN_BYTES),
+            Kept::Frame(frame) => frame.len() as u64,
+        }
+    }
+}
+
+/// Frames and indexes, of so many bytes at most; what was kept last stays in any case.
+pub(super) struct FrameCache {
+    bytes_max: u64,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    /// Each with the turn of its latest use.
+    parts: HashMap<Part, (Kept, u64)>,
+    by_use: BTreeMap<u64, Part>,
+    turn: u64,
+    bytes: u64,
+}
+
+impl Held {
+    fn find(&mut self, part: Part) -> Option<&Kept> {
+        let (kept, turn) = self.parts.get_mut(&part)?;
+        self.by_use.remove(turn);
+        self.turn += 1;
+        *turn = self.turn;
+        self.by_use.insert(self.turn, part);
+        Some(kept)
+    }
+
+    fn keep(&mut self, part: Part, kept: Kept) {
+        self.turn += 1;
+        self.bytes += kept.bytes();
+        self.by_use.insert(self.turn, part);
+        if let Some((former, turn)) = self.parts.insert(part, (kept, self.turn)) {
+            self.by_use.remove(&turn);
+            self.bytes -= former.bytes();
+        }
+    }
+
+    fn evict(&mut self, bytes_max: u64) {
+        while self.bytes > bytes_max && self.parts.len() > 1 {
+            let Some((_, part)) = self.by_use.pop_first() else { return };
+            if let Some((kept, _)) = self.parts.remove(&part) {
+                self.bytes -= kept.bytes();
+            }
+        }
+    }
+}
+
+impl FrameCache {
+    pub fn of(bytes_max: u64) -> FrameCache {
+        FrameCache { bytes_max, held: Mutex::default() }
+    }
+
+    pub fn index(&self, at: ObjectRef) -> Option<Arc<Indexed>> {
+        match self.held.lock().find(Part::Index(at)) {
+            Some(Kept::Index(index)) => Some(Arc::clone(index)),
+            _ => None,
+        }
+    }
+
+    pub fn frame(&self, at: ObjectRef, number: u64) -> Option<Frame> {
+        match self.held.lock().find(Part::Frame(at, number)) {
+            Some(Kept::Frame(frame)) => Some(Arc::clone(frame)),
+            _ => None,
+        }
+    }
+
+    pub fn keep_index(&self, at: ObjectRef, index: &Arc<Indexed>) {
+        self.keep(Part::Index(at), Kept::Index(Arc::clone(index)));
+    }
+
+    pub fn keep_frame(&self, at: ObjectRef, number: u64, frame: &Frame) {
+        self.keep(Part::Frame(at, number), Kept::Frame(Arc::clone(frame)));
+    }
+
+    fn keep(&self, part: Part, kept: Kept) {
+        let mut held = self.held.lock();
+        held.keep(part, kept);
+        held.evict(self.bytes_max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_base::{DiskId, ObjectId};
+
+    use super::*;
+
+    const AT: ObjectRef = ObjectRef { disk: DiskId(1), id: ObjectId(7) };
+
+    #[test]
+    fn the_least_recently_used_frames_go_first_and_the_bound_holds() {
+        let cache = FrameCache::of(30);
+        let frame = |length| Arc::new(vec![1; length]);
+        for number in 0..3 {
+            cache.keep_frame(AT, number, &frame(10));
+        }
+        assert!(cache.frame(AT, 0).is_some());
+        cache.keep_frame(AT, 3, &frame(10));
+        let has = |number| cache.frame(AT, number).is_some();
+        assert_eq!([has(0), has(1), has(2), has(3)], [true, false, true, true]);
+        cache.keep_frame(AT, 3, &frame(10));
+        assert_eq!(
+            [has(0), has(2), has(3)],
+            [true, true, true],
+            "the same one again takes nothing"
+        );
+        cache.keep_frame(AT, 4, &frame(1000));
+        assert_eq!([has(0), has(2), has(3), has(4)], [false, false, false, true]);
+        assert_eq!(cache.held.lock().bytes, 1000);
+        cache.keep_frame(AT, 5, &frame(10));
+        assert_eq!((has(4), cache.held.lock().bytes), (false, 10));
+        let held = cache.held.lock();
+        assert_eq!(held.parts.len(), held.by_use.len());
+    }
+
+    #[test]
+    fn a_span_touches_the_frames_of_its_bytes_and_takes_its_part_of_each() {
+        const FRAME: u64 = FRAME_BYTES as u64;
+        let within = |size, offset, length| Span::within(size, offset, length);
+        assert_eq!(within(10, 4, 100), Span { offset: 4, length: 6 });
+        assert!(within(10, 10, 5).frames().is_empty());
+        assert!(within(10, u64::MAX, 5).frames().is_empty());
+        assert_eq!(within(9 * FRAME, FRAME - 1, 1).frames(), 0..1);
+        assert_eq!(within(9 * FRAME, FRAME - 1, 2).frames(), 0..2);
+        assert_eq!(within(9 * FRAME, 2 * FRAME, FRAME_BYTES).frames(), 2..3);
+        let span = within(9 * FRAME, FRAME - 2, 5);
+        let mut buffer = [9; 6];
+        span.take_from(0, &vec![1; FRAME_BYTES], &mut buffer);
+        span.take_from(1, &[2, 2], &mut buffer);
+        assert_eq!(
+            buffer,
+            [1, 1, 2, 2, 9, 9],
+            "what a short frame lacks, and what is beyond, stays"
+        );
+    }
+}
