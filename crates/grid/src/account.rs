@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Loss;
 use crate::spec::{Exit, Usage};
-use crate::task::Fate;
+use crate::state::JobState;
+use crate::task::{Fate, KILLED};
 use crate::vocabulary::{Attempt, HostName, Moment, QueueName, TaskId, UserName};
 
 /// One attempt that ended, for the history.
@@ -54,6 +55,24 @@ impl AttemptRecord {
             Fate::Finished(cause) => cause.state(self.exit.as_ref()).word(),
             Fate::Again => "again",
             Fate::AgainElsewhere => "again_elsewhere",
+        }
+    }
+
+    /// The exit value of its task, if this was the last attempt. A task that was to start again and did not counts as killed by force.
+    #[must_use]
+    pub fn exit_value(&self) -> u8 {
+        match self.fate {
+            Fate::Finished(cause) => cause.exit_value(self.exit.as_ref()),
+            Fate::Again | Fate::AgainElsewhere => KILLED,
+        }
+    }
+
+    /// How its task ended, if this was the last attempt.
+    #[must_use]
+    pub fn last_state(&self) -> JobState {
+        match self.fate {
+            Fate::Finished(cause) => cause.state(self.exit.as_ref()),
+            Fate::Again | Fate::AgainElsewhere => JobState::Killed,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Which options of `sbatch` a queue may give to its jobs that run through Slurm, and how its constraint and that of a job are one.
 
-use crate::parse::features::Features;
+use crate::parse::features::{ALTERNATIVES_MAX, Features};
 
 /// Options that say how the grid hands a job over and watches it: it gives them itself.
 const OWN: [&str; 20] = [
@@ -40,11 +40,8 @@ pub fn option_fault(option: &str) -> Option<String> {
     if let Some(own) = OWN.into_iter().find(|own| own.starts_with(name)) {
         return Some(format!("another option: the grid gives --{own} itself"));
     }
-    let text = constraint_of(option)?;
-    let read = Features::of_slurm(text).ok().and_then(|features| features.in_slurm());
-    read.is_none().then(|| {
-        "a constraint of features, & and |, such as --constraint=ssd&big: those of the job are added to it".to_owned()
-    })
+    (constraint_of(option) == Some(""))
+        .then(|| "a constraint, such as --constraint=ssd&big".to_owned())
 }
 
 /// The value of an option that is a constraint, by any beginning of its name that sbatch takes.
@@ -53,22 +50,38 @@ fn constraint_of(option: &str) -> Option<&str> {
     (name.starts_with("cons") && "constraint".starts_with(name)).then_some(value)
 }
 
-/// The options of a queue and the features that a job needs as options of `sbatch`: of several constraints sbatch would take the last.
+/// The options of a queue and the features that a job needs as options of `sbatch`: of several constraints sbatch would take the last. A
+/// constraint that only Slurm understands (`[a|b]`, `a*2`) goes with jobs that need no features.
 ///
 /// # Errors
-/// If Slurm cannot be told both.
+/// If Slurm cannot be told both: why.
 pub fn with_features(
     options: &[String],
     features: Option<&Features>,
 ) -> Result<Vec<String>, String> {
     let Some(features) = features else { return Ok(options.to_vec()) };
     let of_queue = options.iter().rev().find_map(|option| constraint_of(option));
-    let of_queue =
-        of_queue.map(Features::of_slurm).transpose().map_err(|error| error.to_string())?;
-    let both =
-        of_queue.map_or_else(|| features.clone(), |of_queue| of_queue.and(Some(features.clone())));
-    let constraint =
-        both.in_slurm().ok_or_else(|| format!("Slurm cannot be told that it needs {both}"))?;
+    let read = of_queue.map(Features::of_slurm).transpose();
+    let both = match read.ok().filter(|read| !read.as_ref().is_some_and(Features::forbids)) {
+        Some(Some(of_queue)) => of_queue.and(Some(features.clone())),
+        Some(None) => features.clone(),
+        None => {
+            return Err(format!(
+                "--constraint={} of its queue cannot be combined with the features of a job, as it is more than names with & and |: \
+                 omit the features, or submit it to another queue",
+                of_queue.unwrap_or_default()
+            ));
+        }
+    };
+    let constraint = both.in_slurm().ok_or_else(|| {
+        if features.forbids() {
+            return format!("Slurm cannot be told which features a node must not have: {features}");
+        }
+        let with = if of_queue.is_some() { ", with the --constraint of its queue," } else { "" };
+        format!(
+            "the features that it needs{with} have more than {ALTERNATIVES_MAX} alternatives, too many for Slurm: {both}"
+        )
+    })?;
     let mut all = vec![format!("--constraint={constraint}")];
     all.extend(options.iter().filter(|option| constraint_of(option).is_none()).cloned());
     Ok(all)
@@ -80,15 +93,20 @@ mod tests {
 
     #[test]
     fn a_queue_gives_options_of_sbatch_that_the_grid_does_not_give_itself() {
-        for option in ["--partition=long", "--account=lab", "--exclusive", "--constraint=ssd&big"] {
+        for option in [
+            "--partition=long",
+            "--account=lab",
+            "--exclusive",
+            "--constraint=ssd&big",
+            "--constraint=rack*4",
+            "--cons=[a|b]",
+        ] {
             assert_eq!(option_fault(option), None, "{option}");
         }
         for option in ["", "-p", "--", "--=", "long", "--partition\0"] {
             assert!(option_fault(option).unwrap().contains("--partition=long"), "{option:?}");
         }
-        for option in ["--constraint=rack*4", "--cons=[a|b]", "--constr=!ssd"] {
-            assert!(option_fault(option).unwrap().contains("--constraint=ssd&big"), "{option}");
-        }
+        assert!(option_fault("--constr=").unwrap().contains("--constraint=ssd&big"));
         for option in ["--wrap=true", "--output=/dev/null", "--arr=1-3", "--hold"] {
             assert!(option_fault(option).unwrap().contains("itself"), "{option}");
         }
@@ -100,8 +118,18 @@ mod tests {
         let with = |features: &str| with_features(&options, Some(&features.parse().unwrap()));
         assert_eq!(with("ssd").unwrap(), ["--constraint=(a|b)&c&ssd", "--partition=long"]);
         assert_eq!(with("x || y").unwrap()[0], "--constraint=(a|b)&c&(x|y)");
-        assert!(with("!ssd").unwrap_err().contains("c && !ssd"));
+        assert!(with("!ssd").unwrap_err().ends_with("must not have: !ssd"));
+        let many = (0..7).map(|n| format!("(a{n} || (b{n} && (c || d)))")).collect::<Vec<_>>();
+        let why = with(&many.join(" && ")).unwrap_err();
+        assert!(why.contains("with the --constraint of its queue") && why.contains("64"), "{why}");
         assert_eq!(with_features(&options, None).unwrap(), options);
+        // What only Slurm understands goes with jobs that need nothing else.
+        for constraint in ["[a|b]", "a*2", "!a"] {
+            let options = [format!("--constraint={constraint}")];
+            assert_eq!(with_features(&options, None).unwrap(), options);
+            let why = with_features(&options, Some(&"ssd".parse().unwrap())).unwrap_err();
+            assert!(why.contains(&options[0]) && why.contains("omit the features"), "{why}");
+        }
         let plain = with_features(&options[..1], Some(&"ssd".parse().unwrap()));
         assert_eq!(plain.unwrap(), ["--constraint=ssd", "--partition=long"]);
     }

@@ -277,7 +277,22 @@ impl Cause {
             Cause::DependencyNever => JobState::DependencyNever,
         }
     }
+
+    /// The exit value of a task that ended so. `exit` is how its last attempt ended. One that ended by itself has its own; one that was not
+    /// started as its dependency could not be met has 127; any other counts as killed by force if it has none, or 0.
+    #[must_use]
+    pub fn exit_value(self, exit: Option<&Exit>) -> u8 {
+        const NOT_STARTED: u8 = 127;
+        match (exit.map(Exit::value), self) {
+            (Some(value), Cause::Exited | Cause::AttemptsMax) => value,
+            (None, Cause::DependencyNever) => NOT_STARTED,
+            (value, _) => value.filter(|value| *value != 0).unwrap_or(KILLED),
+        }
+    }
 }
+
+/// The exit value of what was killed by force.
+pub(crate) const KILLED: u8 = 137;
 
 /// Whether the work area of a finished task is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,6 @@
 //! What waits: what can never start, what is kept for wide jobs; and grids that begin.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -149,8 +150,82 @@ fn wait_ends_when_all_jobs_have_ended_with_the_first_exit_code_that_is_not_0() {
     grid.forebay(&["kill", &never], &[]).succeeds();
     let said = grid.forebay(&["wait", &never], &[]).expect_code(137);
     assert!(said.stderr.contains("job 4 was killed"), "{}", said.stderr);
-    let refused = grid.forebay(&["wait", "3[1]"], &[]).refused();
-    assert!(refused.contains("name job 3"), "{refused}");
-    let refused = grid.forebay(&["wait", "99"], &[]).refused();
-    assert!(refused.contains("99"), "{refused}");
+}
+
+#[test]
+fn wait_takes_the_end_of_forgotten_jobs_from_the_history_and_names_what_nobody_knows() {
+    let mut grid = Fixture::start();
+    std::fs::write(grid.root.join("grid/grid.toml"), "[general]\nfinished_max = 1\n").unwrap();
+    grid.kill_daemon(0);
+    grid.start_controller();
+    let failed = grid.submit(&[], "exit 5");
+    grid.wait_for(&failed, "exited");
+    let limited = grid.submit(&["--time-limit", "1 s"], "sleep 60");
+    let array = grid.submit(&["-J", "a[1-3]"], "test $FOREBAY_INDEX != 2");
+    for job in [&limited, &array] {
+        let _ = grid.forebay(&["wait", job], &[]);
+    }
+    let last = grid.submit(&[], "while test ! -e go; do sleep 0.05; done; echo last > last");
+    wait_until("all but the last one are forgotten", LIMIT, || {
+        let _ = grid.forebay(&["submit", "--wait", "--", "true"], &[]).status;
+        [&failed, &limited, &array].iter().all(|job| {
+            let known = grid.forebay(&["jobs", job], &[]);
+            known.stderr.contains("only its history")
+        })
+    });
+    let _ = grid.forebay(&["wait", &failed], &[]).expect_code(5);
+    let said = grid.forebay(&["wait", &limited], &[]).expect_code(143);
+    assert!(said.stderr.contains("job 2 reached its time limit"), "{said:?}");
+    let second = format!("{array}[2]");
+    let said = grid.forebay(&["wait", &array, &format!("{array}[1]"), &second, "--json"], &[]);
+    let lines = "{\"exit\":1,\"job\":3}\n{\"exit\":0,\"index\":1,\"job\":3}\n{\"exit\":1,\"index\":2,\"job\":3}\n";
+    assert_eq!(said.expect_code(1).stdout, lines);
+    // What nobody knows is named at once, and the others are waited for.
+    let mut command = Command::new(forebay());
+    command.args(["wait", "999", &format!("{array}[7]"), &last, &failed]);
+    command.env("FOREBAY_GRID", &grid.root).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut waiter = command.spawn().unwrap();
+    let mut said = BufReader::new(waiter.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(said.next().unwrap().contains("job 999 is not known"));
+    assert!(said.next().unwrap().contains("job 3[7] is not known"));
+    assert!(waiter.try_wait().unwrap().is_none(), "it waits for the last one");
+    std::fs::write(grid.jobs.join("go"), "").unwrap();
+    assert_eq!(waiter.wait().unwrap().code(), Some(127));
+    assert_eq!(grid.lines("last"), ["last"]);
+    let said = grid.forebay(&["wait", &failed, "999", "--json"], &[]).expect_code(5);
+    assert_eq!(said.stdout, "{\"exit\":5,\"job\":1}\n{\"exit\":null,\"job\":999}\n");
+}
+
+#[test]
+fn wait_ends_with_single_elements_and_with_runs_of_flows() {
+    let grid = Fixture::start();
+    // Of each element that ends, however it does, those who wait for it are told, though the array goes on.
+    let script = "while test ! -e go$FOREBAY_INDEX; do sleep 0.05; done; exit $FOREBAY_INDEX";
+    let array = grid.submit(&["-J", "a[1-9]"], script);
+    let wait_for = |index: u32| {
+        let mut command = Command::new(forebay());
+        command.args(["wait", &format!("{array}[{index}]")]).env("FOREBAY_GRID", &grid.root);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let code = |mut waiter: std::process::Child| waiter.wait().unwrap().code();
+    grid.wait_for(&format!("{array}[3]"), "running");
+    let waiters = [wait_for(3), wait_for(8)];
+    // The eighth waits for its turn, and ends without one.
+    grid.forebay(&["kill", &format!("{array}[8]")], &[]).succeeds();
+    std::fs::write(grid.jobs.join("go3"), "").unwrap();
+    assert_eq!(waiters.map(code), [Some(3), Some(137)]);
+    assert_eq!(grid.state(&format!("{array}[1]")), "running");
+    let _ = grid.forebay(&["wait", &format!("{array}[3]")], &[]).expect_code(3);
+    grid.forebay(&["kill", &array], &[]).succeeds();
+    let flow = "[flow]\nname = \"f\"\n[[job]]\nname = \"a\"\ncommand = \"test -e fine\"\n";
+    std::fs::write(grid.jobs.join("f.toml"), flow).unwrap();
+    for (run, end) in [("1", 1), ("2", 0)] {
+        assert_eq!(grid.forebay(&["flow", "run", "f.toml"], &[]).output().trim(), run);
+        let said = grid.forebay(&["wait", "--flow", run, "--json"], &[]).expect_code(end);
+        assert_eq!(said.stdout, format!("{{\"exit\":{end},\"flow\":{run}}}\n"));
+        std::fs::write(grid.jobs.join("fine"), "").unwrap();
+    }
+    let said = grid.forebay(&["wait", "--flow", "2", "--flow", "7"], &[]).expect_code(127);
+    assert!(said.stderr.contains("flow 7 is not known"), "{said:?}");
 }

@@ -205,7 +205,7 @@ impl Fixture {
         let mut places = vec![self.root.join("grid/work")];
         for host in std::fs::read_dir(self.root.join("grid/hosts")).expect("lists hosts").flatten()
         {
-            places.push(host.path().join("runs"));
+            places.extend(["runs", "stopped"].map(|of| host.path().join(of)));
         }
         for place in places {
             for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {

@@ -52,6 +52,44 @@ fn a_shim_that_was_told_to_do_something_holds_no_other_job() {
 }
 
 #[test]
+fn what_is_held_or_released_while_the_agent_is_down_stops_or_goes_on_once_it_is_back() {
+    let mut grid = Fixture::start(1, "");
+    let script = "echo $$ >pid$FOREBAY_JOB; until test -e go; do sleep 0.05; done";
+    let jobs: Vec<String> = (0..3).map(|_| grid.submit(&[], script)).collect();
+    let [stays, goes_on, stops] = [0, 1, 2].map(|place: usize| jobs[place].clone());
+    for job in &jobs {
+        grid.wait_for(job, "running");
+        wait_until("it says who it is", LIMIT, || grid.jobs.join(format!("pid{job}")).exists());
+    }
+    let is_stopped = |grid: &Fixture, job: &str| {
+        let pid = std::fs::read_to_string(grid.jobs.join(format!("pid{job}"))).expect("reads");
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        stat.expect("the job runs").contains(") T ")
+    };
+    for job in [&stays, &goes_on] {
+        grid.forebay(&["hold", job]).succeeds();
+        wait_until("it is suspended", LIMIT, || is_stopped(&grid, job));
+    }
+    grid.kill_agent("h1");
+    grid.forebay(&["release", &goes_on]).succeeds();
+    grid.forebay(&["hold", &stops]).succeeds();
+    grid.start_agent("h1");
+    wait_until("the released job goes on", LIMIT, || !is_stopped(&grid, &goes_on));
+    wait_until("the held job is suspended", LIMIT, || is_stopped(&grid, &stops));
+    assert!(is_stopped(&grid, &stays));
+    for (job, state) in [(&stays, "suspended"), (&goes_on, "running"), (&stops, "suspended")] {
+        grid.wait_for(job, state);
+    }
+    std::fs::write(grid.jobs.join("go"), "").expect("lets them go");
+    grid.wait_for(&goes_on, "done");
+    for job in [&stays, &stops] {
+        grid.forebay(&["release", job]).succeeds();
+        grid.wait_for(job, "done");
+    }
+    wait_until("nothing is left", LIMIT, || grid.left_behind().is_empty());
+}
+
+#[test]
 fn signals_for_a_free_shim_are_not_for_its_next_job() {
     let grid = Fixture::start(1, "");
     let shim = shim_of(&grid, "true");

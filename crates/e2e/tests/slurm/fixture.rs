@@ -173,6 +173,7 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         let root = self.root.display().to_string();
         if std::thread::panicking() {
+            eprintln!("left: {:?}; in Slurm: {:?}", self.left(), self.slurm.jobs());
             for log in ["slurm.log", "controller.log"] {
                 let text = std::fs::read_to_string(self.root.join("grid").join(log));
                 eprintln!("--- {log}\n{}", text.unwrap_or_default());

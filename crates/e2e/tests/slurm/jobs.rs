@@ -43,6 +43,7 @@ fn jobs_that_wait_or_run_in_slurm_are_held_killed_and_restarted() {
     let settings = "[[host]]\nname = \"slurm\"\nengine = \"slurm\"\nfeatures = [\"disk1\", \"disk2\", \"fast\"]\n\
                     [[queue]]\nname = \"normal\"\n\
                     [[queue]]\nname = \"second\"\nslurm = [\"--constraint=disk2\"]\n\
+                    [[queue]]\nname = \"either\"\nslurm = [\"--constraint=[disk1|disk2]\"]\n\
                     [[queue]]\nname = \"long\"\nslurm = [\"--partition=long\"]\n\
                     [[queue]]\nname = \"wrong\"\nslurm = [\"--partition=nowhere\"]\n";
     let grid = Fixture::start(settings);
@@ -116,6 +117,11 @@ fn choose_nodes_and_are_warned(grid: &Fixture) {
     let second = grid.submit(&["--queue", "second", "--feature", "fast"], where_is);
     let refused = grid.forebay(&["submit", "--feature", "!disk1", "--", "true"]).refused();
     assert!(refused.contains("!disk1"), "{refused}");
+    // What only Slurm understands goes with jobs that need nothing else.
+    let either = grid.submit(&["--queue", "either"], where_is);
+    let refused =
+        grid.forebay(&["submit", "--queue", "either", "--feature", "fast", "--", "true"]).refused();
+    assert!(refused.contains("--constraint=[disk1|disk2]"), "{refused}");
     wait_until("the step runs", LIMIT, || grid.jobs.join("ready").exists());
     grid.wait_for(&warned, "running");
     grid.forebay(&["modify", &warned, "--time-limit", "30 min"]).succeeds();
@@ -125,4 +131,5 @@ fn choose_nodes_and_are_warned(grid: &Fixture) {
         assert_eq!(grid.exit_of(job), 0);
         assert_eq!(grid.read(job), node);
     }
+    assert_eq!(grid.exit_of(&either), 0);
 }

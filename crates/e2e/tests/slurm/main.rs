@@ -5,3 +5,4 @@ mod daemons;
 mod fixture;
 mod golden;
 mod jobs;
+mod steps;

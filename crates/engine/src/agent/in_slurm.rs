@@ -27,6 +27,7 @@ impl Agent {
             let status = match how {
                 Found::Waiting => Status::Waiting,
                 Found::Running => Status::Running,
+                Found::Stopped => Status::Stopped,
                 Found::Ended(end) => Status::Ended(end),
             };
             self.runs.insert(start, status);

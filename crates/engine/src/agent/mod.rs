@@ -223,7 +223,13 @@ impl Agent {
                 run.remove();
                 continue;
             }
-            self.runs.insert((task, attempt), Status::Running);
+            let is_stopped = run.is_stopped();
+            if is_stopped {
+                // The agent before this one may have been killed before it did so.
+                self.wanted.push((task, attempt, Signal::USR1));
+            }
+            let status = if is_stopped { Status::Stopped } else { Status::Running };
+            self.runs.insert((task, attempt), status);
             self.warned.extend(said.warned.map(|end| ((task, attempt), end)));
             if let Some(order) = run.order()? {
                 self.space.add((task, attempt), order.work, order.util);
@@ -473,13 +479,21 @@ impl Agent {
         }
         match run.is_held().and_then(|held| Ok((held, run.said()?.shim_file()))) {
             Ok((true, Some(shim))) => {
-                if signal == crate::shim::WARN
-                    && let Err(error) =
+                // Before it happens, so that a later agent knows it.
+                let recorded = match signal {
+                    crate::shim::WARN => {
                         run.say_warned(self.warned.get(&(task, attempt)).copied().flatten())
-                {
-                    tracing::warn!(%task, "a warning is not recorded: {error:#}");
+                    }
+                    Signal::USR1 => run.say_stopped(),
+                    _ => Ok(()),
+                };
+                if let Err(error) = recorded {
+                    tracing::warn!(%task, "what becomes of a job is not recorded: {error:#}");
                 }
                 let _ = rustix::process::pidfd_send_signal(&shim, signal);
+                if signal == Signal::USR2 {
+                    run.forget_stopped();
+                }
                 true
             }
             Ok((held, _)) => !held,

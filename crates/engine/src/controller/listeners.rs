@@ -27,6 +27,11 @@ impl<K: Ord + Copy> Listeners<K> {
         self.by_connection.entry(connection).or_default().insert(key);
     }
 
+    /// What anybody listens for.
+    pub fn keys(&self) -> impl Iterator<Item = K> {
+        self.by_key.keys().copied()
+    }
+
     /// Whether anybody listens for this.
     pub fn has(&self, key: K) -> bool {
         self.by_key.contains_key(&key)

@@ -11,6 +11,7 @@
 //!
 //! Nothing here waits for anybody: answers and orders go into channels that others empty.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use forebay_base::Clock;
 use forebay_grid::config::Config;
 use forebay_grid::flow::FlowId;
 use forebay_grid::flow::event::FlowEffect;
+use forebay_grid::journal::Change;
 use forebay_grid::spec::{Checkpoint, JobSpec};
 use forebay_grid::vocabulary::{Attempt, HostName, JobId, Moment, TaskId};
 use forebay_grid::{Effect, Event, Outcome};
@@ -91,6 +93,7 @@ pub struct Controller<S> {
     time: Steady,
     outboxes: Outboxes,
     waits: Listeners<JobId>,
+    element_waits: Listeners<TaskId>,
     flow_waits: Listeners<FlowId>,
     watches: Watches,
     sessions: Sessions,
@@ -159,6 +162,7 @@ impl<S: Store> Controller<S> {
             time,
             outboxes: Outboxes::default(),
             waits: Listeners::default(),
+            element_waits: Listeners::default(),
             flow_waits: Listeners::default(),
             watches: Watches::default(),
             sessions: Sessions::new(),
@@ -367,7 +371,9 @@ impl<S: Store> Controller<S> {
                 self.check_lead()?;
                 let took = self.time.instant().saturating_duration_since(begun);
                 self.figures.committed(took, &outcome.records);
+                let touched = touched(&taken.outcome);
                 self.carry_all_out(taken.outcome.effects, taken.parts);
+                self.tell_ends(&touched);
             }
             Err(error) if stall::is_full(&error) => {
                 self.begin_stall(taken, &error);
@@ -391,6 +397,16 @@ impl<S: Store> Controller<S> {
             let own: Vec<Effect> = effects.by_ref().take(until - done).collect();
             done = until;
             self.carry_out(own, follow);
+        }
+    }
+
+    /// Tells who waits for elements of these jobs which of them have ended.
+    fn tell_ends(&mut self, jobs: &BTreeSet<JobId>) {
+        let awaited = self.element_waits.keys().filter(|task| jobs.contains(&task.job));
+        let ended: Vec<(TaskId, u8)> =
+            awaited.filter_map(|task| Some((task, self.engine.task_end(task)?.value))).collect();
+        for (task, value) in ended {
+            self.element_waits.tell_last(task, &Answer::Ended { value });
         }
     }
 
@@ -625,4 +641,20 @@ impl<S: Store> Controller<S> {
         };
         self.tell_all(orders);
     }
+}
+
+/// Jobs of which tasks may have ended.
+fn touched(outcome: &Outcome) -> BTreeSet<JobId> {
+    let changed = outcome.records.iter().filter_map(|record| match &record.change {
+        Change::Task { task, .. } => Some(task.job),
+        Change::Waiting { job, .. } => Some(*job),
+        _ => None,
+    });
+    // An engine without records says it in its effects.
+    let ended = outcome.effects.iter().filter_map(|effect| match effect {
+        Effect::Ended(record) => Some(record.task.job),
+        Effect::JobFinished { job } => Some(*job),
+        _ => None,
+    });
+    changed.chain(ended).collect()
 }

@@ -38,6 +38,7 @@ impl<S: Store> Controller<S> {
             }
             Question::Closed => {
                 self.waits.forget(connection);
+                self.element_waits.forget(connection);
                 self.flow_waits.forget(connection);
                 self.watches.forget(connection);
                 self.keeps.forget(connection);
@@ -63,6 +64,19 @@ impl<S: Store> Controller<S> {
                     return Ok(None);
                 }
             },
+            &Ask::WaitElement { task } => {
+                let known = self.engine.may_see_job(user, task.job);
+                if !known || self.engine.state(task).is_none() {
+                    bail!(Refusal::no_job(task.into()));
+                }
+                match self.engine.task_end(task) {
+                    Some(JobEnd { value, .. }) => Answer::Ended { value },
+                    None => {
+                        self.element_waits.add(task, connection, reply.clone());
+                        return Ok(None);
+                    }
+                }
+            }
             &Ask::Watch { job } => {
                 self.watch((user, connection), job, reply)?;
                 return Ok(None);

@@ -46,7 +46,7 @@ pub struct Watch {
     pub pattern: String,
 }
 
-/// How a job ended.
+/// How a job or a task ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobEnd {
     /// Its exit value: 0, or the first that is not 0 of its tasks. A task that was killed while it waited, or
@@ -102,6 +102,21 @@ pub trait Engine: Send {
 
     /// How a job ended; none if it is not known or not all of it has ended.
     fn end(&self, job: JobId) -> Option<JobEnd>;
+
+    /// How a task ended; none if it is not known or has not ended.
+    fn task_end(&self, task: TaskId) -> Option<JobEnd> {
+        match self.state(task)? {
+            State::Finished { exit, cause, ended, .. } => {
+                Some(JobEnd { value: cause.exit_value(exit.as_ref()), at: ended })
+            }
+            State::Pending { .. }
+            | State::Held { .. }
+            | State::Starting { .. }
+            | State::Running { .. }
+            | State::Suspended { .. }
+            | State::Unknown { .. } => None,
+        }
+    }
 
     /// Jobs that have ended and notify somebody, as far as nobody was told yet.
     fn untold(&self) -> Vec<JobId> {

@@ -110,9 +110,9 @@ pub enum Answer {
         #[serde(default)]
         used: Option<Box<Usage>>,
     },
-    /// To [`Ask::Wait`].
+    /// To [`Ask::Wait`] and [`Ask::WaitElement`].
     Ended {
-        /// The exit value of the job: 0, or the first that is not 0 of its tasks.
+        /// The exit value of the job or the element; of a job 0, or the first that is not 0 of its tasks.
         value: u8,
     },
     /// To [`Ask::Flow`], unless it is obeyed or refused.

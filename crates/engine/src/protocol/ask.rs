@@ -126,6 +126,11 @@ pub enum Ask {
         /// Which.
         job: JobId,
     },
+    /// Answer with [`Answer::Ended`] when one element of an array has ended.
+    WaitElement {
+        /// Which.
+        task: TaskId,
+    },
     /// Something about flows.
     Flow {
         /// What.
@@ -236,6 +241,7 @@ impl Ask {
             | Ask::History { .. }
             | Ask::Explain { .. }
             | Ask::Wait { .. }
+            | Ask::WaitElement { .. }
             | Ask::Usage { .. }
             | Ask::Ping => true,
             Ask::Submit { .. }

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::home::GridHome;
 use crate::protocol::flow::{FlowAnswer, FlowAsk, FlowView};
 use crate::protocol::socket::{self, Reader};
-use crate::protocol::{Answer, Ask, Detail, JobView, Page};
+use crate::protocol::{Answer, Ask, Detail, JobView, Page, Refusal, RefusalKind};
 use crate::trust;
 
 /// How long a submission is repeated whose answer was lost.
@@ -295,13 +295,36 @@ impl Client {
         }
     }
 
+    /// The last attempt that ended of each task of a job or of one element, as far as the history knows it: of jobs that the controller has
+    /// forgotten as well. Nothing if nobody knows the job, or nothing of it was ever started.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn last_attempts(&mut self, target: Target) -> Result<Vec<AttemptRecord>> {
+        let attempts = match self.history(target) {
+            Err(error) if is_no_job(&error) => return Ok(Vec::new()),
+            attempts => attempts?,
+        };
+        // In the order of element and attempt.
+        let mut last: Vec<AttemptRecord> = Vec::new();
+        for attempt in attempts {
+            match last.last_mut().filter(|before| before.task == attempt.task) {
+                Some(before) => *before = attempt,
+                None => last.push(attempt),
+            }
+        }
+        Ok(last)
+    }
+
     /// As [`Client::ask`], but a refusal is an answer.
     ///
     /// # Errors
     /// If the controller went away or has too many connections: there may be no answer any more.
     pub fn exchange(&mut self, ask: &Ask) -> Result<Answer> {
-        socket::write(&self.stream, ask)?;
-        answer(&mut self.reader)
+        let sent = socket::write(&self.stream, ask);
+        // A controller that serves nobody here may have said so, and closed, before it was asked.
+        let answer = answer(&mut self.reader);
+        if answer.is_ok() { answer } else { sent.and(answer) }
     }
 
     /// A connection on which jobs are watched: one end asks, the other hears, each in a thread of its own.
@@ -374,6 +397,13 @@ impl Notices {
     }
 }
 
+/// Whether something was refused because there is no such job for the asker, or it is no longer known.
+#[must_use]
+pub fn is_no_job(error: &anyhow::Error) -> bool {
+    let refusal = error.downcast_ref::<Refusal>();
+    refusal.is_some_and(|refusal| refusal.kind == RefusalKind::NoJob)
+}
+
 /// An answer that does not fit the question.
 #[must_use]
 pub fn makes_no_sense(answer: &Answer) -> anyhow::Error {
@@ -392,7 +422,6 @@ fn answer(reader: &mut Reader) -> Result<Answer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Refusal, RefusalKind};
 
     #[test]
     fn too_many_connections_are_no_refusal_of_what_was_asked() {

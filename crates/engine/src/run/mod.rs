@@ -331,9 +331,37 @@ impl Run {
     }
 
     pub fn remove(&self) {
+        self.forget_stopped();
         if let Err(error) = std::fs::remove_file(&self.0) {
             tracing::warn!("{}: {error}", self.0.display());
         }
+    }
+}
+
+impl Run {
+    /// The file that is there while its agent has it suspended. It stands beside the file of the run, which would grow with each suspension.
+    fn stopped_file(&self) -> Option<PathBuf> {
+        Some(self.0.parent()?.parent()?.join("stopped").join(self.name()))
+    }
+
+    /// Says that it is being suspended, so that a later agent knows it.
+    ///
+    /// # Errors
+    /// If that cannot be written.
+    pub fn say_stopped(&self) -> Result<()> {
+        let path = self.stopped_file().context("a run without an agent")?;
+        folder(path.parent().context("a file without a folder")?, 0o700)?;
+        File::create(&path).map(drop).with_context(|| path.display().to_string())
+    }
+
+    /// Whether an agent has suspended it, or was about to.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped_file().is_some_and(|path| path.exists())
+    }
+
+    /// It goes on, or has ended.
+    pub fn forget_stopped(&self) {
+        self.stopped_file().into_iter().for_each(|path| drop(std::fs::remove_file(path)));
     }
 }
 

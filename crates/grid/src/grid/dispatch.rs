@@ -322,8 +322,11 @@ impl Grid {
             return Err(HostObstacle::NoAgent);
         }
         let config_of_host = now.config.map(|place| &self.ledger.config.hosts[place]);
-        if !self.has_features(shape, config_of_host) || !self.can_say_features(shape, host) {
+        if !self.has_features(shape, config_of_host) {
             return Err(HostObstacle::NoFeature);
+        }
+        if self.is_slurm(host) && self.slurm_fault(config, shape).is_some() {
+            return Err(HostObstacle::NoConstraint);
         }
         let of_queue = config.hosts.preference(name).ok_or(HostObstacle::NotInQueue)?;
         let of_job = shape.hosts.preference(name).ok_or(HostObstacle::NotInJob)?;

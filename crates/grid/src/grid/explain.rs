@@ -249,6 +249,8 @@ pub enum HostObstacle {
     NoAgent,
     /// It does not have the features that the job needs.
     NoFeature,
+    /// It runs jobs through Slurm, which cannot be told the features that the job needs.
+    NoConstraint,
     /// The queue does not use it.
     NotInQueue,
     /// The job does not want it.
@@ -348,6 +350,7 @@ impl HostObstacle {
             | HostObstacle::Control
             | HostObstacle::NoAgent
             | HostObstacle::NoFeature
+            | HostObstacle::NoConstraint
             | HostObstacle::NotInQueue
             | HostObstacle::NotInJob
             | HostObstacle::Excluded

@@ -2,26 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use crate::config::{HostConfig, HostEngine};
+use crate::config::{HostConfig, QueueConfig};
 use crate::event::Refusal;
 use crate::grid::Grid;
 use crate::ready::Shape;
+use crate::slurm::with_features;
 use crate::spec::JobSpec;
-use crate::vocabulary::{FeatureName, HostId, HostName};
+use crate::vocabulary::{FeatureName, HostName, QueueId};
 
 impl Grid {
     /// Whether a host has what a job needs, as the settings say; one that they do not name has no features.
     pub(super) fn has_features(&self, shape: &Shape, host: Option<&HostConfig>) -> bool {
-        let Some(needed) = &shape.features else { return true };
         let of_host = host.map_or(&[][..], |host| &host.features);
-        let is_slurm = host.is_some_and(|host| host.engine == HostEngine::Slurm);
-        needed.holds(of_host) && (!is_slurm || needed.in_slurm().is_some())
+        shape.features.as_ref().is_none_or(|needed| needed.holds(of_host))
     }
 
-    /// Whether what a job needs can be said to a host: Slurm cannot be told what a node must not have.
-    pub(super) fn can_say_features(&self, shape: &Shape, host: HostId) -> bool {
-        let needed = shape.features.as_ref();
-        needed.is_none_or(|needed| !self.is_slurm(host) || needed.in_slurm().is_some())
+    /// Why Slurm cannot be told what a job needs in a queue, if it cannot.
+    pub(super) fn slurm_fault(&self, queue: &QueueConfig, shape: &Shape) -> Option<String> {
+        with_features(&queue.slurm, shape.features.as_ref()).err()
     }
 
     /// Features of a host, as the settings say.
@@ -51,12 +49,17 @@ impl Grid {
         Err(Refusal::Invalid(format!("no host has the feature {name}: {there}")))
     }
 
-    /// Why no host can take a job, if it is for its features.
-    pub(super) fn feature_refusal(&self, shape: &Shape) -> Option<Refusal> {
+    /// Why no host can take a job of a queue, if it is for its features.
+    pub(super) fn feature_refusal(&self, queue: QueueId, shape: &Shape) -> Option<Refusal> {
         let needed = shape.features.as_ref()?;
         let mut hosts = self.ledger.config.hosts.iter();
-        let is_there = hosts.any(|host| self.has_features(shape, Some(host)));
-        (!is_there)
-            .then(|| Refusal::Invalid(format!("no host of this grid has the features {needed}")))
+        if !hosts.any(|host| self.has_features(shape, Some(host))) {
+            let fault = format!("no host of this grid has the features {needed}");
+            return Some(Refusal::Invalid(fault));
+        }
+        let why = self.slurm_fault(self.queue_config(queue)?, shape)?;
+        let plain = Shape { features: None, ..shape.clone() };
+        let fault = format!("it could run through Slurm only, and {why}");
+        self.may_ever_run(queue, &plain).then_some(Refusal::Invalid(fault))
     }
 }

@@ -261,7 +261,10 @@ impl Grid {
         while let Some(flow) = self.next_stirred(out) {
             let Some(run) = self.ledger.flow(flow) else { continue };
             match (self.is_over(run), run.ended) {
-                (true, Some(_)) => continue,
+                (true, Some(_)) => {
+                    self.index.flows_again.remove(&flow);
+                    continue;
+                }
                 (false, Some(_)) => {
                     self.record_flow(FlowChange::Reopened(flow), out);
                     self.index.flow_reopened(&self.ledger, flow);
@@ -277,6 +280,7 @@ impl Grid {
                 out.effects.push(Effect::Flow(FlowEffect::Finished { flow }));
             }
         }
+        debug_assert!(self.index.flows_again.is_empty(), "runs are kept that nobody looks at");
     }
 
     /// The next run in which something happened, also because elements were skipped.
@@ -399,6 +403,7 @@ impl Grid {
             self.index.flow_of.remove(job);
         }
         self.index.flows_stirred.remove(&flow);
+        self.index.flows_again.remove(&flow);
         self.record_flow(FlowChange::Forgotten(flow), out);
         out.effects.extend(jobs.into_iter().map(|job| Effect::Forgotten { job }));
     }

@@ -65,7 +65,7 @@ impl Grid {
             return Ok(());
         }
         if let Some(refusal) =
-            self.resource_refusal(&shape).or_else(|| self.feature_refusal(&shape))
+            self.resource_refusal(&shape).or_else(|| self.feature_refusal(queue, &shape))
         {
             return Err(refusal);
         }
@@ -128,6 +128,7 @@ impl Grid {
                 && Size { slots: host.slots, memory_bytes }.may_hold(shape)
                 && self.has_resources(&host.resources, shape)
                 && self.has_features(shape, Some(host))
+                && !(host.engine == HostEngine::Slurm && self.slurm_fault(config, shape).is_some())
         };
         let hosts = &self.ledger.config.hosts;
         let named = config.hosts.allowed();

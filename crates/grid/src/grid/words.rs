@@ -211,6 +211,9 @@ impl fmt::Display for HostObstacle {
                 "runs jobs through Slurm, which neither connects terminals nor watches services",
             ),
             HostObstacle::NoFeature => f.write_str("does not have the features that the job needs"),
+            HostObstacle::NoConstraint => f.write_str(
+                "runs jobs through Slurm, which cannot be told the features that the job needs",
+            ),
             HostObstacle::NotInQueue => f.write_str("is not used by the queue"),
             HostObstacle::NotInJob => f.write_str("is not in the job's host list"),
             HostObstacle::Excluded => f.write_str("is excluded by an earlier exit code of the job"),

@@ -16,7 +16,7 @@ pub const FEATURES_BYTES_MAX: usize = 1024;
 const DEPTH_MAX: u32 = 32;
 
 /// The most alternatives of a requirement that are said to Slurm.
-const ALTERNATIVES_MAX: usize = 64;
+pub(crate) const ALTERNATIVES_MAX: usize = 64;
 
 const EXPECTED: &str = "expected the name of a feature, \"!\" or \"(\", such as ssd && !slow";
 
@@ -53,6 +53,16 @@ impl Features {
             Features::All(parts) | Features::Any(parts) => {
                 parts.iter().for_each(|part| part.each(act));
             }
+        }
+    }
+
+    /// Whether something must not be there.
+    #[must_use]
+    pub fn forbids(&self) -> bool {
+        match self {
+            Features::Has(_) => false,
+            Features::Not(_) => true,
+            Features::All(parts) | Features::Any(parts) => parts.iter().any(Features::forbids),
         }
     }
 

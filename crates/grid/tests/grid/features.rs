@@ -105,5 +105,48 @@ fn slurm_is_asked_for_features_unless_one_must_not_be_there() {
     let mut rig = Rig::new(slurm, &[("s", 4), ("a", 1)]);
     let job = rig.submit(needs("ssd"));
     assert_eq!(rig.host_of(job).as_deref(), Some("s"));
-    assert!(refusal(&rig.submit_as("u", needs("ssd && !avx512"))).contains("has the features"));
+    let refused = refusal(&rig.submit_as("u", needs("ssd && !avx512")));
+    assert!(refused.contains("must not have: ssd && !avx512"), "{refused}");
+    assert!(refusal(&rig.submit_as("u", needs("ssd && avx512"))).contains("has the features"));
+}
+
+#[test]
+fn a_constraint_of_a_queue_is_refused_where_it_cannot_be_joined_with_the_features_of_a_job() {
+    let names = (0..7).flat_map(|n| [format!("\"a{n}\""), format!("\"b{n}\"")]);
+    let names = names.collect::<Vec<_>>().join(", ");
+    let host = format!("[[host]]\nname = \"s\"\nengine = \"slurm\"\nfeatures = [{names}]\n");
+    let queue = |constraint: &str| {
+        format!("{host}[[queue]]\nname = \"normal\"\nslurm = [\"--constraint={constraint}\"]\n")
+    };
+    let mut rig = Rig::new(&queue("[a0|b0]"), &[("s", 100)]);
+    let job = rig.submit(spec());
+    assert_eq!(rig.host_of(job).as_deref(), Some("s"));
+    let refused = refusal(&rig.submit_as("u", needs("a1")));
+    assert!(refused.contains("through Slurm only, and --constraint=[a0|b0]"), "{refused}");
+    // Slurm reads one level of parentheses, so this becomes a list of 33 alternatives, and of 66 with two of the queue.
+    let pairs = (0..5).map(|n| format!("(a{n} || b{n})")).collect::<Vec<_>>().join(" && ");
+    let needed = format!("a6 || ({pairs})");
+    rig.configure(&queue("x"));
+    let job = rig.submit(needs(&needed));
+    assert_eq!(rig.host_of(job).as_deref(), Some("s"));
+    rig.configure(&queue("a5|b5"));
+    let refused = refusal(&rig.submit_as("u", needs(&needed)));
+    for word in ["with the --constraint of its queue", "more than 64 alternatives"] {
+        assert!(refused.contains(word), "{refused}");
+    }
+    // One that waits when the settings change is told why. Another host may take it nevertheless.
+    let mut rig = Rig::new(&queue("x"), &[]);
+    let waits = rig.submit(needs("a1"));
+    rig.configure(&queue("[a0|b0]"));
+    rig.join("s", 4, forebay_grid::event::Memory::Kept, Vec::new());
+    let Some(Explanation::Waits { hosts, .. }) = rig.grid.explain(TaskId::only(waits)) else {
+        panic!("it waits")
+    };
+    assert_eq!(hosts[0].obstacle, Some(HostObstacle::NoConstraint));
+    let other = "[[host]]\nname = \"t\"\nfeatures = [\"a1\"]\n";
+    rig.configure(&format!("{other}{}", queue("[a0|b0]")));
+    rig.join("t", 4, forebay_grid::event::Memory::Kept, Vec::new());
+    assert_eq!(rig.host_of(waits).as_deref(), Some("t"));
+    let job = rig.submit(needs("a1"));
+    assert_eq!(rig.host_of(job).as_deref(), Some("t"));
 }

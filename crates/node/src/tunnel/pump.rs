@@ -1,7 +1,8 @@
 //! Carries bytes between a local socket and a TLS connection, both ways, in one thread that waits for whichever is ready.
 //!
 //! At most a TLS record's worth of bytes lies here in each direction: whoever reads slowly holds up the sender, and nobody else.
-//! A side that writes no more ends its direction only (close_notify there, shutdown here). A side that is gone ends both.
+//! A side that writes no more ends its direction only (close_notify there, shutdown here). A side that is gone ends both, once what it said
+//! last has been passed on.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -29,6 +30,8 @@ struct Pump<'a> {
     out: Vec<u8>,
     /// The near side writes no more.
     near_ended: bool,
+    /// The near side takes nothing more.
+    near_deaf: bool,
     /// The far side writes no more.
     far_ended: bool,
     /// The far side is gone.
@@ -64,6 +67,7 @@ pub fn carry(mut tls: Connection, mut far: TcpStream, near: &UnixStream) -> io::
         near,
         out: Vec::new(),
         near_ended: false,
+        near_deaf: false,
         far_ended: false,
         far_gone: false,
         near_told: false,
@@ -91,6 +95,11 @@ fn linger(far: &mut TcpStream) {
             return;
         }
     }
+}
+
+/// Whether a call failed because the other end is closed.
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
 }
 
 /// What a call without waiting has done.
@@ -154,12 +163,23 @@ impl Pump<'_> {
         Ok(())
     }
 
-    /// Hands on to the near side.
+    /// Hands on to the near side. One that takes nothing more may have said why before it closed, such as a controller that serves nobody
+    /// here: what comes for it is dropped, and what it said is still read.
     fn deliver(&mut self) -> io::Result<bool> {
         if self.out.is_empty() {
             return Ok(false);
         }
-        let Some(count) = done((&mut &*self.near).write(&self.out))? else { return Ok(false) };
+        let count = match (&mut &*self.near).write(&self.out) {
+            _ if self.near_deaf => self.out.len(),
+            Err(error) if is_closed(&error) => {
+                self.near_deaf = true;
+                self.out.len()
+            }
+            written => match done(written)? {
+                Some(count) => count,
+                None => return Ok(false),
+            },
+        };
         self.out.drain(..count);
         Ok(true)
     }
@@ -169,7 +189,12 @@ impl Pump<'_> {
         if self.near_ended || self.tls.wants_write() {
             return Ok(false);
         }
-        match done((&mut &*self.near).read(&mut self.buffer))? {
+        let read = match (&mut &*self.near).read(&mut self.buffer) {
+            // It closed before it took all; what it said was read before.
+            Err(error) if is_closed(&error) => Ok(0),
+            read => read,
+        };
+        match done(read)? {
             None => Ok(false),
             Some(0) => {
                 self.near_ended = true;
@@ -257,21 +282,30 @@ mod tests {
 
     type Carried = JoinHandle<io::Result<()>>;
 
-    /// Two sockets that two pumps connect, and the threads of the pumps.
-    fn connected() -> (UnixStream, UnixStream, [Carried; 2]) {
+    /// Both ends of a TLS connection: the client's and the server's.
+    fn ends() -> (Connection, Connection) {
         let now = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
         let authority = Authority::make(Uuid::from_u128(1), now).unwrap();
         let (caller, callee) = (credentials(&authority, 1), credentials(&authority, 2));
+        let name = callee.subject.server_name().unwrap();
+        let client = ClientConnection::new(caller.client, name).unwrap();
+        (client.into(), ServerConnection::new(callee.server).unwrap().into())
+    }
+
+    /// Two sockets that are connected.
+    fn sockets() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (accepted, _) = listener.accept().unwrap();
-        let name = callee.subject.server_name().unwrap();
-        let tls: Connection = ClientConnection::new(caller.client, name).unwrap().into();
-        let server: Connection = ServerConnection::new(callee.server).unwrap().into();
+        (socket, listener.accept().unwrap().0)
+    }
+
+    /// Two sockets that two pumps connect, and the threads of the pumps.
+    fn connected() -> (UnixStream, UnixStream, [Carried; 2]) {
+        let ((client, server), (socket, accepted)) = (ends(), sockets());
         let (ours, near) = UnixStream::pair().unwrap();
         let (theirs, far) = UnixStream::pair().unwrap();
         let threads = [
-            spawn(move || carry(tls, socket, &near)),
+            spawn(move || carry(client, socket, &near)),
             spawn(move || carry(server, accepted, &far)),
         ];
         (ours, theirs, threads)
@@ -305,6 +339,44 @@ mod tests {
         drop(sending);
         drop(theirs);
         assert_eq!(ours.read(&mut heard).unwrap(), 0);
+        for thread in threads {
+            let _ = thread.join().unwrap();
+        }
+    }
+
+    /// Exchanges the greetings of TLS, and has the client say something that the server has not read yet.
+    fn greeted(words: &[u8]) -> (Connection, TcpStream, Connection, TcpStream) {
+        let (mut client, mut server) = ends();
+        let (mut socket, mut accepted) = sockets();
+        let hands = spawn(move || {
+            client.complete_io(&mut socket).unwrap();
+            (client, socket)
+        });
+        server.complete_io(&mut accepted).unwrap();
+        let (mut client, mut socket) = hands.join().unwrap();
+        client.writer().write_all(words).unwrap();
+        while client.wants_write() {
+            client.write_tls(&mut socket).unwrap();
+        }
+        accepted.peek(&mut [0]).unwrap();
+        (client, socket, server, accepted)
+    }
+
+    #[test]
+    fn what_a_side_says_before_it_closes_arrives_although_it_did_not_listen() {
+        let (client, socket, server, accepted) = greeted(b"question");
+        let (mut ours, near) = UnixStream::pair().unwrap();
+        let (mut theirs, far) = UnixStream::pair().unwrap();
+        theirs.write_all(b"refused").unwrap();
+        drop(theirs);
+        let threads = [
+            spawn(move || carry(client, socket, &near)),
+            spawn(move || carry(server, accepted, &far)),
+        ];
+        let mut heard = Vec::new();
+        ours.read_to_end(&mut heard).unwrap();
+        assert_eq!(heard, b"refused");
+        drop(ours);
         for thread in threads {
             let _ = thread.join().unwrap();
         }

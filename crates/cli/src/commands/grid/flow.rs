@@ -321,22 +321,26 @@ impl Run {
             flow.to_string()
         };
         put(format!("{text}\n").as_bytes()).with_context(|| format!("flow {flow} was accepted"))?;
-        if self.wait { wait(&self.which, flow) } else { Ok(ExitCode::SUCCESS) }
+        if self.wait { wait_for_code(&self.which, flow) } else { Ok(ExitCode::SUCCESS) }
     }
 }
 
 /// Waits for the end of a run; says why if it was not done.
-fn wait(which: &Which, flow: FlowId) -> Result<ExitCode> {
+pub(super) fn wait(which: &Which, flow: FlowId) -> Result<FlowState> {
     let state = match which.wait(&Ask::Flow { flow: FlowAsk::Wait(flow) })? {
         Answer::Flow { flow: FlowAnswer::Ended(state) } => state,
         answer => return Err(no_sense(&answer)),
     };
-    if state == FlowState::Done {
-        return Ok(ExitCode::SUCCESS);
+    if state != FlowState::Done {
+        let failed = view(which, flow)?.failed.join(", ");
+        note!("forebay: flow {flow} {}: {failed}", state.word());
     }
-    let failed = view(which, flow)?.failed.join(", ");
-    note!("forebay: flow {flow} {}: {failed}", state.word());
-    Ok(ExitCode::from(1))
+    Ok(state)
+}
+
+/// The exit code of a command that waits for the end of a run.
+fn wait_for_code(which: &Which, flow: FlowId) -> Result<ExitCode> {
+    Ok(ExitCode::from(if wait(which, flow)? == FlowState::Done { 0 } else { 1 }))
 }
 
 fn view(which: &Which, flow: FlowId) -> Result<FlowView> {
@@ -451,7 +455,11 @@ impl OneRun {
 impl Rerun {
     fn run(self) -> Result<ExitCode> {
         self.run.obey(FlowAsk::Rerun)?;
-        if self.wait { wait(&self.run.which, self.run.flow) } else { Ok(ExitCode::SUCCESS) }
+        if self.wait {
+            wait_for_code(&self.run.which, self.run.flow)
+        } else {
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 

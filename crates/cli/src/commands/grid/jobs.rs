@@ -7,14 +7,16 @@ use anyhow::{Context as _, Result, bail};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
 use forebay_engine::protocol::client::Client;
-use forebay_engine::protocol::{Answer, Ask, Containment, HostView, JobView, QueueView, Refusal};
+use forebay_engine::protocol::{
+    Answer, Ask, Containment, HostView, JobView, QueueView, Refusal, explain,
+};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::spec::{Exit, Usage};
 use forebay_grid::vocabulary::{Moment, Target};
 use forebay_study::fullstimer;
 
 use super::detail::{self, Choice};
-use super::{Listing, Which, checkpoint, explain, no_sense, or_dash, print_json};
+use super::{Listing, Which, checkpoint, no_sense, or_dash, print_json};
 use crate::output::{Table, bytes, on_one_line};
 
 /// The most lines of a table of jobs, if nothing else is said.

@@ -26,15 +26,12 @@ pub mod wait;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use forebay_engine::home::GridHome;
-use forebay_engine::protocol::client::{Client, makes_no_sense as no_sense};
-use forebay_engine::protocol::{Answer, Ask, JobView, Refusal, RefusalKind, explain};
-use forebay_grid::spec::Exit;
-use forebay_grid::state::JobState;
-use forebay_grid::vocabulary::{JobId, Target};
+use forebay_engine::protocol::client::{Client, is_no_job, makes_no_sense as no_sense};
+use forebay_engine::protocol::{Answer, Ask};
+use forebay_grid::vocabulary::Target;
 
 use crate::output::{Table, put_json};
 
@@ -42,12 +39,6 @@ use crate::output::{Table, put_json};
 pub fn time_of(moment: forebay_grid::vocabulary::Moment) -> String {
     detail::time(moment)
 }
-
-/// How a job ended whose work areas held too much.
-const AREA_LIMIT: &str = "was killed: its work areas held more than area_limit of its queue";
-
-/// How a job ended that had to have ended by a time.
-const DEADLINE: &str = "was ended: its --deadline has come";
 
 /// Which grid.
 #[derive(clap::Args, Clone, Default)]
@@ -68,66 +59,10 @@ impl Which {
         Client::connect(&self.home()?)
     }
 
-    /// Asks its controller, which is known to be there, what is answered when something has ended. If it goes
-    /// away it is asked again once it is back: the end of a job waits for nobody's connection.
-    fn wait(&self, ask: &Ask) -> Result<Answer> {
-        const PAUSE: Duration = Duration::from_millis(200);
-        loop {
-            match self.ask(ask) {
-                Err(error) if !error.is::<Refusal>() => std::thread::sleep(PAUSE),
-                answer => return answer,
-            }
-        }
-    }
-
-    /// Says how a job ended that did not end by itself, as far as that can be known: its exit value says less.
-    fn say_end(&self, job: JobId) {
-        let lines = self.client().and_then(|mut client| client.jobs(Some(job.into()), true, None));
-        let ended_otherwise = |line: &&JobView| {
-            !matches!(line.state, JobState::Done | JobState::Exited)
-                || matches!(line.exit, Some(Exit::NotStarted(_) | Exit::MemoryLimit(_)))
-        };
-        let Ok((lines, _)) = lines else { return };
-        let mut others = lines.iter().filter(ended_otherwise);
-        let Some(first) = others.next() else { return };
-        let how = match (&first.exit, first.state) {
-            (Some(Exit::NotStarted(reason)), _) => format!("was not started: {reason}"),
-            (Some(exit @ Exit::MemoryLimit(_)), _) => format!("was killed: {exit}"),
-            (_, JobState::Killed) => "was killed".to_owned(),
-            (_, JobState::TimeLimit) => "reached its time limit".to_owned(),
-            (_, JobState::AreaLimit) => AREA_LIMIT.to_owned(),
-            (_, JobState::Deadline) => DEADLINE.to_owned(),
-            (_, JobState::HostLost) => {
-                "was lost: its host or the process that held it failed".to_owned()
-            }
-            (_, JobState::DependencyNever) => format!("was not started: {}", self.why_never(job)),
-            (_, state) => format!("ended as {state}"),
-        };
-        let more = match others.count() {
-            0 => String::new(),
-            more => {
-                format!("; so were {more} more elements of the array, or they were not started")
-            }
-        };
-        note!("forebay: job {} {how}{more}", first.id);
-    }
-
-    /// Why a job ended without having run, as far as that is known still.
-    fn why_never(&self, job: JobId) -> String {
-        match self.ask(&Ask::Explain { target: job.into() }) {
-            Ok(Answer::Explained { explanation, used }) => {
-                explain::reasons(&explanation, used.as_deref()).join("; ")
-            }
-            Ok(_) | Err(_) => "its dependency can no longer become true".to_owned(),
-        }
-    }
-
     /// What was said against a job, or where it is still known: a job that ended is forgotten before its history.
     fn or_forgotten(&self, target: Target, error: anyhow::Error) -> anyhow::Error {
-        let refusal = error.downcast_ref::<Refusal>();
-        let refused = refusal.is_some_and(|refusal| refusal.kind == RefusalKind::NoJob);
         let history = || self.client()?.history(target);
-        if refused && history().is_ok_and(|attempts| !attempts.is_empty()) {
+        if is_no_job(&error) && history().is_ok_and(|attempts| !attempts.is_empty()) {
             return error.context(format!(
                 "job {target} has finished, and only its history is still known: forebay history {target} (the \
                  settings finished_age and finished_max determine how long finished jobs are kept)"

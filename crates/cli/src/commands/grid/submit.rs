@@ -274,12 +274,8 @@ impl Submit {
         if !self.wait {
             return Ok(ExitCode::SUCCESS);
         }
-        match self.which.wait(&Ask::Wait { job })? {
-            Answer::Ended { value } => {
-                self.which.say_end(job);
-                Ok(ExitCode::from(value))
-            }
-            answer => Err(no_sense(&answer)),
-        }
+        let value = self.which.wait_for(job.into())?;
+        self.which.say_end(job.into());
+        Ok(ExitCode::from(value))
     }
 }

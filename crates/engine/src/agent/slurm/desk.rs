@@ -17,7 +17,7 @@ use super::call::{Answer, call};
 use super::command::{
     FORMAT, Reached, Refused, Row, mark, number, refused, rows, script, submission,
 };
-use super::exchange::Place;
+use super::exchange::{CONTINUE, Ordered, Place, STOP};
 use super::held::{Do, Held, Stage, StepSignal};
 use super::record::{Known, Record};
 use super::{Start, name_of};
@@ -115,7 +115,13 @@ impl Desk {
     }
 
     /// Keeps a start that an agent before this one had.
-    pub fn add_found(&mut self, start: Start, record: Record, known: Known, started: bool) {
+    pub fn add_found(
+        &mut self,
+        start: Start,
+        record: Record,
+        known: Known,
+        (started, ordered): (bool, Ordered),
+    ) {
         let stage = match known.id {
             Some(id) => Stage::Sent { id },
             // It may have been asked.
@@ -124,7 +130,7 @@ impl Desk {
         let mut held = Held::new(&known.task, stage);
         held.started = started;
         held.is_held = known.is_held;
-        held.wants_stop = known.is_held;
+        held.recall(&known, ordered);
         held.has_ended = known.end.is_some();
         let task = known.id.is_none().then(|| Box::new(known.task));
         self.kept.insert(start, Kept { held, record, task });
@@ -175,15 +181,16 @@ impl Desk {
                 }
             }
             Note::Signalled(start, signal, is_passed_on) => {
-                if let Some(kept) = self.kept.get_mut(&start) {
-                    kept.held.note_signalled(signal, is_passed_on);
-                }
+                self.note_signalled(start, signal, is_passed_on);
             }
             Note::Forget(start) => {
                 if let Some(kept) = self.kept.remove(&start) {
-                    kept.record.remove();
                     let (place, name) = (self.place.clone(), name_of(start));
-                    self.controls.give(move || place.remove(&name));
+                    // The record last: an agent that is killed in between is told again to forget it.
+                    self.controls.give(move || {
+                        place.remove(&name);
+                        kept.record.remove();
+                    });
                 }
             }
             Note::Submitted(start, result) => self.note_submission(start, result, now_ms),
@@ -199,7 +206,16 @@ impl Desk {
         let Some(kept) = self.kept.get_mut(&start) else { return };
         kept.held.wants_stop = wants_stop;
         if kept.held.started {
-            self.order(start, if wants_stop { "stop" } else { "continue" });
+            self.order(start, if wants_stop { STOP } else { CONTINUE });
+        }
+    }
+
+    fn note_signalled(&mut self, start: Start, signal: StepSignal, is_passed_on: bool) {
+        let Some(kept) = self.kept.get_mut(&start) else { return };
+        kept.held.note_signalled(signal, is_passed_on);
+        if is_passed_on && matches!(signal, StepSignal::Warn(_)) {
+            let count = kept.held.warned_steps;
+            self.say(start, &format!("warned {count}"));
         }
     }
 

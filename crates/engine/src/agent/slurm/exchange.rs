@@ -28,6 +28,20 @@ const SAID_BYTES: u64 = 64 << 10;
 /// The most bytes of what Slurm wrote that are shown.
 const LOG_BYTES_MAX: u64 = 4 << 10;
 
+/// Orders that an agent which was started again looks for.
+pub const WARN: &str = "warn";
+pub const STOP: &str = "stop";
+pub const CONTINUE: &str = "continue";
+
+/// What a holder was told up to now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ordered {
+    /// How often to warn its job.
+    pub warnings: u32,
+    /// Whether its job is to be suspended, as the last order of that kind says; none if there was none.
+    pub stops: Option<bool>,
+}
+
 /// Where the files of an agent's runs are.
 #[derive(Clone, Debug)]
 pub struct Place(PathBuf);
@@ -120,10 +134,18 @@ impl Place {
         file.sync_all().with_context(shown)
     }
 
-    /// Whether the holder of a run was given an order.
-    pub fn was_ordered(&self, run: &str, order: &str) -> bool {
-        let orders = std::fs::read_to_string(self.orders(run)).unwrap_or_default();
-        orders.lines().any(|line| line == order)
+    /// What the holder of a run was told up to now.
+    pub fn ordered(&self, run: &str) -> Ordered {
+        let mut ordered = Ordered::default();
+        for line in std::fs::read_to_string(self.orders(run)).unwrap_or_default().lines() {
+            match line {
+                WARN => ordered.warnings += 1,
+                STOP => ordered.stops = Some(true),
+                CONTINUE => ordered.stops = Some(false),
+                _ => {}
+            }
+        }
+        ordered
     }
 
     /// Removes the files of a run.
@@ -190,8 +212,12 @@ mod tests {
         place.order("7.0.1", "kill").unwrap();
         place.order("7.0.1", "stop").unwrap();
         assert_eq!(std::fs::read_to_string(place.orders("7.0.1")).unwrap(), "kill\nstop\n");
-        assert!(place.was_ordered("7.0.1", "stop") && !place.was_ordered("7.0.1", "warn"));
-        assert!(!place.was_ordered("8.0.1", "stop"));
+        assert_eq!(place.ordered("7.0.1"), Ordered { warnings: 0, stops: Some(true) });
+        for order in ["warn", "continue", "warn"] {
+            place.order("7.0.1", order).unwrap();
+        }
+        assert_eq!(place.ordered("7.0.1"), Ordered { warnings: 2, stops: Some(false) });
+        assert_eq!(place.ordered("8.0.1"), Ordered::default());
         let other = root.path().join("other");
         std::fs::rename(&path, &other).unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();

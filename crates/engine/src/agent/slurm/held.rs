@@ -5,6 +5,8 @@ use forebay_grid::vocabulary::UserName;
 use forebay_grid::warning::{Warned, WarningSignal};
 
 use super::command::{Reached, Row, UNKNOWN, Unsaid};
+use super::exchange::Ordered;
+use super::record::Known;
 use crate::agent::End;
 use crate::run::{Said, Task};
 
@@ -56,10 +58,13 @@ pub struct Held {
     pub is_held: bool,
     /// The signal that warns the steps which Slurm's own srun starts, if the job wants these to be warned.
     steps_signal: Option<WarningSignal>,
-    /// Whether they are to be warned now.
-    warns_steps: bool,
-    /// Whether they were suspended.
-    are_steps_stopped: bool,
+    /// How often its holder was told to warn it, and how often Slurm has warned its steps.
+    warnings: u32,
+    pub warned_steps: u32,
+    /// The warnings of which the one that Slurm was asked for last is the last.
+    warning_asked: u32,
+    /// Whether they are suspended; none if that is not known.
+    are_steps_stopped: Option<bool>,
     /// Slurm has not answered yet whether it passed the latest signal on.
     is_signalling: bool,
     retry_ms: u64,
@@ -128,8 +133,10 @@ impl Held {
             wants_stop: false,
             is_held: false,
             steps_signal: of_steps.map(|warning| warning.signal),
-            warns_steps: false,
-            are_steps_stopped: false,
+            warnings: 0,
+            warned_steps: 0,
+            warning_asked: 0,
+            are_steps_stopped: Some(false),
             is_signalling: false,
             retry_ms: 0,
             pause_ms: RETRY_MS,
@@ -162,19 +169,29 @@ impl Held {
 
     /// Its end is near.
     pub fn warn_steps(&mut self) {
-        self.warns_steps = true;
+        self.warnings += 1;
+    }
+
+    /// Takes over what an agent before this one has told its holder, and what it could not tell Slurm any more.
+    pub fn recall(&mut self, known: &Known, ordered: Ordered) {
+        self.wants_stop = match ordered.stops {
+            Some(stops) if self.started => stops,
+            Some(_) | None => known.is_held,
+        };
+        // It may have been killed before it had Slurm do so for the steps.
+        self.are_steps_stopped = ordered.stops.is_none().then_some(false);
+        self.warned_steps = known.warned_steps;
+        self.warnings = ordered.warnings.max(known.warned_steps);
     }
 
     /// Slurm passed a signal on to its steps, or did not.
     pub fn note_signalled(&mut self, signal: StepSignal, is_passed_on: bool) {
         self.is_signalling = false;
-        if is_passed_on {
-            return;
-        }
         match signal {
-            StepSignal::Warn(_) => self.warns_steps = true,
-            StepSignal::Stop => self.are_steps_stopped = false,
-            StepSignal::Continue => self.are_steps_stopped = true,
+            StepSignal::Warn(_) if is_passed_on => self.warned_steps = self.warning_asked,
+            StepSignal::Warn(_) => {}
+            StepSignal::Stop => self.are_steps_stopped = is_passed_on.then_some(true),
+            StepSignal::Continue => self.are_steps_stopped = is_passed_on.then_some(false),
         }
     }
 
@@ -184,16 +201,14 @@ impl Held {
         if !self.started || self.is_signalling || is_past_grace {
             return None;
         }
-        let warns = std::mem::take(&mut self.warns_steps);
+        let warns = self.warned_steps < self.warnings;
+        self.warning_asked = self.warnings;
         let signal = self.steps_signal.filter(|_| warns).map(StepSignal::Warn);
+        // Steps that are stopped could not end in order.
+        let wants_stop = self.wants_stop && self.killed_ms.is_none();
         let signal = signal.or_else(|| {
-            // Steps that are stopped could not end in order.
-            let wants_stop = self.wants_stop && self.killed_ms.is_none();
-            if wants_stop == self.are_steps_stopped {
-                return None;
-            }
-            self.are_steps_stopped = wants_stop;
-            Some(if wants_stop { StepSignal::Stop } else { StepSignal::Continue })
+            let change = if wants_stop { StepSignal::Stop } else { StepSignal::Continue };
+            (self.are_steps_stopped != Some(wants_stop)).then_some(change)
         });
         self.is_signalling = signal.is_some();
         signal

@@ -193,3 +193,39 @@ fn steps_are_signalled_by_slurm_again_as_long_as_it_does_not_answer() {
     // The holder reaches all others.
     assert!(due(&mut warned_as("program:USR1@5min"), 50_000).is_none());
 }
+
+#[test]
+fn what_slurm_was_not_told_before_the_agent_was_killed_is_told_by_the_next_one() {
+    let found = |warned_steps, ordered| {
+        let warning = Some("steps:USR1@5min".parse().unwrap());
+        let task = start_of_job_7(JobSpec { warning, ..JobSpec::default() });
+        let mut held = Held::new(&task, Stage::Sent { id: 17 });
+        held.started = true;
+        let known = Known { task, id: Some(17), is_held: false, warned_steps, end: None };
+        held.recall(&known, ordered);
+        held
+    };
+    let told = |held: &mut Held, now_ms| match due(held, now_ms) {
+        Some(Do::SignalSteps(17, signal)) => {
+            held.note_signalled(signal, true);
+            Some(signal)
+        }
+        None => None,
+        other => panic!("{other:?}"),
+    };
+    let warn = Some(StepSignal::Warn(WarningSignal::Usr1));
+    // It was warned twice, of which Slurm knows once; that it goes on, Slurm may not know.
+    let mut held = found(1, Ordered { warnings: 2, stops: Some(false) });
+    assert_eq!(told(&mut held, 10_000), warn);
+    assert_eq!(held.warned_steps, 2);
+    assert_eq!(told(&mut held, 20_000), Some(StepSignal::Continue));
+    assert_eq!(told(&mut held, 30_000), None);
+    // A third one comes, of which the file of orders could not be written.
+    held.warn_steps();
+    assert_eq!(told(&mut held, 40_000), warn);
+    assert_eq!(told(&mut found(3, Ordered { warnings: 2, stops: None }), 10_000), None);
+    let mut held = found(0, Ordered { warnings: 0, stops: Some(true) });
+    assert!(held.wants_stop);
+    assert_eq!(told(&mut held, 10_000), Some(StepSignal::Stop));
+    assert_eq!(told(&mut held, 20_000), None);
+}

@@ -29,12 +29,9 @@ use forebay_grid::vocabulary::{Attempt, TaskId};
 use super::{End, Input, Settings};
 use crate::run::{Run, Task};
 use desk::{Desk, Note};
-use exchange::Place;
+use exchange::{Place, WARN};
 pub use record::FOLDER;
 use record::Record;
-
-/// The order to warn a job.
-const WARN: &str = "warn";
 
 /// A start of a task.
 type Start = (TaskId, Attempt);
@@ -52,6 +49,7 @@ pub struct Slurm {
 pub enum Found {
     Waiting,
     Running,
+    Stopped,
     Ended(End),
 }
 
@@ -87,13 +85,15 @@ impl Slurm {
                 continue;
             };
             let start = (known.task.launch.task, known.task.launch.attempt);
-            let said = place.said(&name).ok();
+            let started = place.said(&name).is_ok_and(|said| said.started);
+            let ordered = place.ordered(&name);
             let how = match &known.end {
                 Some(end) => Found::Ended(end.clone()),
-                None if said.is_some_and(|said| said.started) => Found::Running,
+                None if started && ordered.stops == Some(true) => Found::Stopped,
+                None if started => Found::Running,
                 None => Found::Waiting,
             };
-            desk.add_found(start, record, known, matches!(how, Found::Running));
+            desk.add_found(start, record, known, (started, ordered));
             found.push((start, how));
         }
         std::thread::Builder::new().name("slurm".to_owned()).spawn(move || desk.work(&taken))?;
@@ -107,7 +107,7 @@ impl Slurm {
 
     /// Whether a start was given the order to warn its job.
     pub fn was_warned(&self, start: Start) -> bool {
-        self.place.was_ordered(&name_of(start), WARN)
+        self.place.ordered(&name_of(start)).warnings > 0
     }
 
     /// Hands a start to Slurm.

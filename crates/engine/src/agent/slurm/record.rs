@@ -1,7 +1,7 @@
 //! What an agent must not forget of the jobs that Slurm has: a file for each start of a task in HOST/allocations.
 //!
 //! Its first line is the order. Then come `slurm NUMBER` once Slurm has taken the job, `held` and `free` as the agent holds it
-//! there and lets it go, and `end` with how it ended. Jobs of Slurm go on while the machine of the agent is down, so each line is
+//! there and lets it go, `warned NUMBER` once Slurm has passed so many warnings on to the steps of its own srun, and `end` with how it ended. Jobs of Slurm go on while the machine of the agent is down, so each line is
 //! durable before what it says is done or told. A line that is not whole was not said.
 
 use std::fs::File;
@@ -28,6 +28,8 @@ pub struct Known {
     pub id: Option<u64>,
     /// Whether the agent holds it there.
     pub is_held: bool,
+    /// How many warnings Slurm has passed on to the steps of its own srun.
+    pub warned_steps: u32,
     pub end: Option<End>,
 }
 
@@ -99,12 +101,13 @@ impl Record {
         let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
         let Some(order) = lines.next() else { return Ok(None) };
         let task = serde_json::from_str(order).with_context(shown)?;
-        let mut known = Known { task, id: None, is_held: false, end: None };
+        let mut known = Known { task, id: None, is_held: false, warned_steps: 0, end: None };
         for line in lines {
             match line.split_once(' ').unwrap_or((line, "")) {
                 ("slurm", number) => known.id = number.parse().ok(),
                 ("held", _) => known.is_held = true,
                 ("free", _) => known.is_held = false,
+                ("warned", count) => known.warned_steps = count.parse().unwrap_or(0),
                 ("end", end) if known.end.is_none() => known.end = serde_json::from_str(end).ok(),
                 _ => {}
             }

@@ -18,7 +18,7 @@ use forebay_grid::grid::State;
 use forebay_grid::hosts::Reach;
 use forebay_grid::service::ServiceState;
 use forebay_grid::spec::JobSpec;
-use forebay_grid::task::{Cause, Post, Task};
+use forebay_grid::task::{Post, Task};
 use forebay_grid::vocabulary::{HostName, JobId, Moment, TaskId, UserName};
 use forebay_grid::{Event, Grid, Job, Ledger, Outcome};
 
@@ -190,6 +190,7 @@ fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
         | Ask::Group { .. }
         | Ask::History { .. }
         | Ask::Wait { .. }
+        | Ask::WaitElement { .. }
         | Ask::For { .. }
         | Ask::Ping
         | Ask::Reload
@@ -205,15 +206,8 @@ fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
 
 /// The exit value of a job, as far as its tasks have ended.
 fn exit_value(job: &Job) -> u8 {
-    const KILLED: u8 = 137;
-    const NOT_STARTED: u8 = 127;
     let values = job.tasks().map(|(_, task)| match task {
-        Task::Finished(finish) => match (&finish.exit, finish.cause) {
-            (Some(exit), Cause::Exited | Cause::AttemptsMax) => exit.value(),
-            (Some(exit), _) => Some(exit.value()).filter(|value| *value != 0).unwrap_or(KILLED),
-            (None, Cause::DependencyNever) => NOT_STARTED,
-            (None, _) => KILLED,
-        },
+        Task::Finished(finish) => finish.cause.exit_value(finish.exit.as_ref()),
         Task::Pending(_) | Task::Held(_) | Task::Active(_) => 0,
     });
     values.into_iter().find(|value| *value != 0).unwrap_or(0)

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use forebay_engine::protocol::client::Client;
-use forebay_engine::protocol::{Answer, Ask, JobView};
+use forebay_engine::protocol::{Answer, Ask, JobView, explain};
 use forebay_engine::terminal::frame::Word;
 use forebay_grid::event::Verb;
 use forebay_grid::spec::{Exit, Interactive, JobSpec, Streams};
@@ -23,7 +23,8 @@ use signal_hook::iterator::Signals;
 use self::attach::{Attached, News, Over};
 use self::listen::Listener;
 use super::placement::Placement;
-use super::{AREA_LIMIT, DEADLINE, Which, explain, memory, no_sense};
+use super::wait::{AREA_LIMIT, DEADLINE};
+use super::{Which, memory, no_sense};
 use crate::output::chain;
 
 /// Run a command on the grid and stay attached to it.
@@ -332,7 +333,7 @@ impl Session {
                 value.filter(|value| *value != 0).unwrap_or(KILLED)
             }
             (Some(JobState::DependencyNever), _) => {
-                say(&format!("job {job} was not started: {}", self.which.why_never(job)));
+                say(&format!("job {job} was not started: {}", self.which.why_never(job.into())));
                 NOT_STARTED
             }
             (Some(JobState::HostLost), _) => {
