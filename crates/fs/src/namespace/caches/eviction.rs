@@ -49,7 +49,7 @@ impl Namespace {
                 "fileset \"{name}\" is not a cache: its files have no other place; `forebay migrate` moves files into an archive"
             )));
         };
-        self.evict_until(&cache, &partition, evictable(&partition)?, |taken| taken > keep_bytes)
+        self.evict_until(&cache, &partition, &evictable(&partition)?, |taken| taken > keep_bytes)
     }
 
     /// Makes room for a file at home. Whether anything was given back: nothing is if even all would not be enough.
@@ -67,7 +67,7 @@ impl Namespace {
             return Ok(false);
         }
         let mut enough = None;
-        let evicted = self.evict_until(cache, partition, fetched, |taken| {
+        let evicted = self.evict_until(cache, partition, &fetched, |taken| {
             let room = entry.size.saturating_add(taken / ROOM_PART);
             taken > *enough.get_or_insert(taken.saturating_sub(room))
         })?;
@@ -83,7 +83,7 @@ impl Namespace {
         &self,
         cache: &Cache,
         partition: &Partition,
-        fetched: Vec<Fetched>,
+        fetched: &[Fetched],
         mut is_too_much: impl FnMut(u64) -> bool,
     ) -> Result<Evicted> {
         let mut taken: u64 = fetched.iter().map(|file| file.bytes).sum();
