@@ -4,7 +4,7 @@
 //! writes in any file system: also in native filesets and on the direct path, where nothing reaches the daemon of the file system. What
 //! it creates, opens and removes there is in no counter of the kernel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -105,6 +105,105 @@ impl Used {
     pub fn calls(&self) -> Option<u64> {
         Some(self.read_calls? + self.write_calls?)
     }
+
+    /// The same, per second of the time in which it was used.
+    fn rates(&self) -> Rates {
+        let seconds = self.real_seconds;
+        #[expect(clippy::cast_precision_loss, reason = "for people")]
+        let per_second = |count: Option<u64>| count.map(|count| count as f64 / seconds);
+        Rates {
+            processors: Some(self.processor_seconds / seconds),
+            io_wait: self.io_wait_seconds.map(|wait| (wait / seconds).min(1.0)),
+            read_bytes_per_second: per_second(self.read_bytes),
+            written_bytes_per_second: per_second(self.written_bytes),
+            calls_per_second: per_second(self.calls()),
+            device_read_bytes_per_second: per_second(self.device_read_bytes),
+            device_written_bytes_per_second: per_second(self.device_written_bytes),
+        }
+    }
+}
+
+/// What a job, or all jobs of a user, use in a second. What no host says is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Rates {
+    /// Processors in use.
+    pub processors: Option<f64>,
+    /// Share of the time in which something of it waited for I/O; of several jobs the sum.
+    pub io_wait: Option<f64>,
+    /// Bytes that it reads by system calls, from any file system.
+    pub read_bytes_per_second: Option<f64>,
+    /// Those that it writes.
+    pub written_bytes_per_second: Option<f64>,
+    /// Read and write calls.
+    pub calls_per_second: Option<f64>,
+    /// Bytes that it makes local disks read.
+    pub device_read_bytes_per_second: Option<f64>,
+    /// Bytes that it leaves to be written to local disks.
+    pub device_written_bytes_per_second: Option<f64>,
+}
+
+impl Rates {
+    fn and(self, other: Rates) -> Rates {
+        let sum = |one: Option<f64>, other: Option<f64>| match (one, other) {
+            (None, None) => None,
+            (one, other) => Some(one.unwrap_or(0.0) + other.unwrap_or(0.0)),
+        };
+        let of = |field: fn(&Rates) -> Option<f64>| sum(field(&self), field(&other));
+        Rates {
+            processors: of(|it| it.processors),
+            io_wait: of(|it| it.io_wait),
+            read_bytes_per_second: of(|it| it.read_bytes_per_second),
+            written_bytes_per_second: of(|it| it.written_bytes_per_second),
+            calls_per_second: of(|it| it.calls_per_second),
+            device_read_bytes_per_second: of(|it| it.device_read_bytes_per_second),
+            device_written_bytes_per_second: of(|it| it.device_written_bytes_per_second),
+        }
+    }
+
+    fn bytes_per_second(&self) -> f64 {
+        self.read_bytes_per_second.unwrap_or(0.0) + self.written_bytes_per_second.unwrap_or(0.0)
+    }
+}
+
+/// What jobs use per second between the last two reports of their hosts. Hosts report every two seconds, whoever looks, and whenever: what
+/// was used between two looks is not known, so a job keeps its rates until its host reports again. Before the second report, they are
+/// those since its start.
+#[derive(Default)]
+pub struct Meter {
+    jobs: HashMap<(String, u32), Metered>,
+}
+
+struct Metered {
+    /// What its host reported last.
+    latest: Used,
+    rates: Rates,
+}
+
+impl Meter {
+    /// Takes note of all running jobs.
+    pub fn take(&mut self, jobs: &[JobView]) {
+        let mut before = std::mem::take(&mut self.jobs);
+        for job in jobs {
+            let key = (job.id.clone(), job.attempts);
+            let earlier = before.remove(&key);
+            let now = job.usage.map(Used::from).filter(|used| used.real_seconds > 0.0);
+            let metered = match (now, earlier) {
+                (Some(now), Some(earlier)) if now.real_seconds > earlier.latest.real_seconds => {
+                    Metered { latest: now, rates: now.since(earlier.latest).rates() }
+                }
+                (_, Some(earlier)) => earlier,
+                (Some(now), None) => Metered { latest: now, rates: now.rates() },
+                (None, None) => continue,
+            };
+            self.jobs.insert(key, metered);
+        }
+    }
+
+    /// What a job uses per second; none before its host has reported it.
+    #[must_use]
+    pub fn rates(&self, job: &JobView) -> Option<Rates> {
+        self.jobs.get(&(job.id.clone(), job.attempts)).map(|metered| metered.rates)
+    }
 }
 
 /// The grid whose jobs are shown beside a file system: the one that was named, or else that of FOREBAY_GRID or of the home folder, if its
@@ -130,35 +229,66 @@ pub fn jobs(client: &mut Client) -> Result<Vec<JobView>> {
     Ok(jobs)
 }
 
-/// What a job used since an earlier look, or since its start if it was not there then. Its `real_seconds` are 0 if its host has not
-/// reported since.
+/// What running jobs have used since each began, by job or by user. What moved most bytes comes first.
 #[must_use]
-pub fn lately(job: &JobView, before: &[JobView]) -> Option<Used> {
-    let same = |it: &&JobView| it.id == job.id && it.attempts == job.attempts;
-    let earlier = before.iter().find(same).and_then(|it| it.usage);
-    Some(Used::from(job.usage?).since(earlier.map(Used::from).unwrap_or_default()))
+pub fn totals(jobs: &[JobView], by: By) -> Vec<(Whose, Used)> {
+    let used = |job: &JobView| job.usage.map(Used::from).filter(|used| used.real_seconds > 0.0);
+    let mut rows = grouped(jobs, by, used, Used::and);
+    rows.sort_by_key(|(_, used)| {
+        std::cmp::Reverse(used.read_bytes.unwrap_or(0) + used.written_bytes.unwrap_or(0))
+    });
+    rows
 }
 
-/// What running jobs used since an earlier look, by job or by user. What moved most bytes comes first.
+/// What running jobs use per second, by job or by user. What moves most bytes comes first.
 #[must_use]
-pub fn grouped(now: &[JobView], before: &[JobView], by: By) -> Vec<(Whose, Used)> {
-    let mut groups: BTreeMap<Whose, Used> = BTreeMap::new();
-    for job in now {
-        let Some(used) = lately(job, before).filter(|used| used.real_seconds > 0.0) else {
-            continue;
-        };
+pub fn rates(jobs: &[JobView], meter: &Meter, by: By) -> Vec<(Whose, Rates)> {
+    let mut rows = grouped(jobs, by, |job| meter.rates(job), Rates::and);
+    rows.sort_by(|(_, one), (_, other)| {
+        other.bytes_per_second().total_cmp(&one.bytes_per_second())
+    });
+    rows
+}
+
+/// Puts together what is said of jobs, by job or by user.
+fn grouped<T: Copy + Default>(
+    jobs: &[JobView],
+    by: By,
+    of: impl Fn(&JobView) -> Option<T>,
+    and: impl Fn(T, T) -> T,
+) -> Vec<(Whose, T)> {
+    let mut groups: BTreeMap<Whose, T> = BTreeMap::new();
+    for job in jobs {
+        let Some(one) = of(job) else { continue };
         let mut whose = Whose { user: job.user.to_string(), ..Whose::default() };
         if by != By::User {
             whose.job.clone_from(&job.id);
         }
         let sum = groups.entry(whose).or_default();
-        *sum = sum.and(used);
+        *sum = and(*sum, one);
     }
-    let mut rows: Vec<(Whose, Used)> = groups.into_iter().collect();
-    rows.sort_by_key(|(_, used)| {
-        std::cmp::Reverse(used.read_bytes.unwrap_or(0) + used.written_bytes.unwrap_or(0))
-    });
-    rows
+    groups.into_iter().collect()
+}
+
+/// Columns of what is used per second.
+pub const RATES_HEADING: [&str; 7] =
+    ["PROCESSORS", "I/O WAIT", "READ/s", "WRITTEN/s", "CALLS/s", "FROM DISK/s", "TO DISK/s"];
+
+/// The cells below [`RATES_HEADING`].
+#[must_use]
+pub fn rates_cells(rates: &Rates) -> [String; 7] {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "for people")]
+    let size = |rate: Option<f64>| or_dash(rate.map(|it| bytes(it.round() as u64)));
+    [
+        or_dash(rates.processors.map(|used| format!("{used:.2}"))),
+        or_dash(rates.io_wait.map(|share| format!("{:.0} %", share * 100.0))),
+        size(rates.read_bytes_per_second),
+        size(rates.written_bytes_per_second),
+        or_dash(rates.calls_per_second.map(|calls| format!("{calls:.0}"))),
+        size(rates.device_read_bytes_per_second),
+        size(rates.device_written_bytes_per_second),
+    ]
 }
 
 /// Columns of what was used.
@@ -203,28 +333,60 @@ mod tests {
     }
 
     #[test]
-    fn what_jobs_used_in_an_interval_is_added_up_and_the_most_bytes_come_first() {
-        let before = [job("1", "ann", Some((2.0, 100))), job("2", "ann", Some((2.0, 100)))];
-        let now = [
-            job("1", "ann", Some((4.0, 150))),
-            // Its host has not reported since.
-            job("2", "ann", Some((2.0, 100))),
+    fn what_jobs_have_used_is_added_up_and_the_most_bytes_come_first() {
+        let jobs = [
             job("3", "bob", Some((1.0, 70))),
+            job("1", "ann", Some((4.0, 150))),
+            job("2", "ann", Some((2.0, 100))),
             job("4", "bob", None),
         ];
         let shown = |by| -> Vec<(String, Option<u64>, Option<f64>)> {
-            let rows = grouped(&now, &before, by).into_iter();
             let row = |(whose, used): (Whose, Used)| {
                 let name = format!("{}:{}", whose.job, whose.user);
                 (name, used.read_bytes, used.io_wait_seconds)
             };
-            rows.map(row).collect()
+            totals(&jobs, by).into_iter().map(row).collect()
         };
         let row = |name: &str, bytes, wait| (name.to_owned(), Some(bytes), Some(wait));
-        assert_eq!(shown(By::Job), [row("3:bob", 70, 0.5), row("1:ann", 50, 1.0)]);
-        assert_eq!(shown(By::User), [row(":bob", 70, 0.5), row(":ann", 50, 1.0)]);
-        let whole = grouped(&now, &[], By::User);
-        assert_eq!((whole[0].0.user.as_str(), whole[0].1.read_bytes), ("ann", Some(250)));
+        let by_job = [row("1:ann", 150, 2.0), row("2:ann", 100, 1.0), row("3:bob", 70, 0.5)];
+        assert_eq!(shown(By::Job), by_job);
+        assert_eq!(shown(By::User), [row(":ann", 250, 3.0), row(":bob", 70, 0.5)]);
+    }
+
+    #[test]
+    fn rates_are_those_between_two_reports_of_a_host_however_often_somebody_looks() {
+        let mut meter = Meter::default();
+        let mut look = |jobs: &[JobView], by| -> Vec<(String, f64)> {
+            meter.take(jobs);
+            let row = |(whose, rates): (Whose, Rates)| {
+                (format!("{}:{}", whose.job, whose.user), rates.read_bytes_per_second.unwrap())
+            };
+            rates(jobs, &meter, by).into_iter().map(row).collect()
+        };
+        let row = |name: &str, rate: f64| (name.to_owned(), rate);
+        let one = job("1", "ann", Some((4.0, 400)));
+        assert_eq!(
+            look(std::slice::from_ref(&one), By::Job),
+            [row("1:ann", 100.0)],
+            "since its start"
+        );
+        // Looks come every second, reports every two.
+        let two = job("2", "ann", Some((1.0, 50)));
+        let jobs = [one, two, job("3", "bob", None)];
+        for _ in 0..2 {
+            assert_eq!(look(&jobs, By::Job), [row("1:ann", 100.0), row("2:ann", 50.0)]);
+            assert_eq!(look(&jobs, By::User), [row(":ann", 150.0)]);
+        }
+        let one = job("1", "ann", Some((6.0, 420)));
+        let two = job("2", "ann", Some((3.0, 100)));
+        for _ in 0..2 {
+            let jobs = [one.clone(), two.clone()];
+            assert_eq!(look(&jobs, By::Job), [row("2:ann", 25.0), row("1:ann", 10.0)]);
+            assert_eq!(look(&jobs, By::User), [row(":ann", 35.0)]);
+        }
+        // A controller that has just started knows no usage yet.
+        assert_eq!(look(&[job("1", "ann", None)], By::Job), [row("1:ann", 10.0)]);
+        assert_eq!(look(&[job("1", "ann", Some((8.0, 420)))], By::Job), [row("1:ann", 0.0)]);
     }
 
     #[test]

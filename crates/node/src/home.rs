@@ -48,11 +48,13 @@ pub struct EtcdAccess {
 }
 
 impl EtcdAccess {
-    /// Whose certificates are needed to reach it, and when each expires, in seconds since the Unix epoch. One that cannot be read is left out.
+    /// Whose certificates are needed to reach it, and when each expires, in seconds since the Unix epoch. One that cannot be read is left
+    /// out, and so is the authority of members that nodes run: it is the cluster's.
     #[must_use]
     pub fn certificate_ends(&self) -> Vec<(&'static str, i64)> {
         let clients = self.identity.as_ref().map(|(certificate, _)| certificate);
-        let all = [("clients", clients), ("authority", self.authority.as_ref())].into_iter();
+        let authority = self.authority.as_ref().filter(|_| !self.started);
+        let all = [("clients", clients), ("authority", authority)].into_iter();
         all.filter_map(|(whose, pem)| Some((whose, expiry_of(pem?).ok()?))).collect()
     }
 }

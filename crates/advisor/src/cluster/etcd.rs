@@ -255,7 +255,7 @@ fn certificates(cluster: &Cluster) -> Vec<Verdict> {
         let advice = if cluster.etcd.started_by_nodes {
             "it lasts as long as the authority of the cluster: make a new cluster, and move the files to it, before that day"
         } else {
-            "make a new one as this one was made, put it into node.json of each node, and start the daemons again one after another"
+            "issue a new certificate the same way, put it into node.json on every node, and restart the daemons one at a time"
         };
         let fix = Fix::ByHand { advice: advice.to_owned() };
         let what = format!("the certificate of etcd's {whose}");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
 use forebay_engine::home::GridHome;
@@ -18,7 +18,7 @@ use crate::attribution::{self, Activity, By, Users, Whose, Work};
 use crate::control::{self, Answer, Ask, Counters, SessionCounters};
 use crate::mounts;
 use crate::output::{Table, bytes};
-use crate::running::{self, Used};
+use crate::running::{self, Meter, Rates, Used};
 
 /// Show the activity of a mounted file system: operations, bytes, latencies, kernel requests, and in a cluster
 /// the sessions with other nodes.
@@ -37,7 +37,8 @@ use crate::running::{self, Used};
 ///
 /// With --by job or user, running jobs of the grid have a list of their own: bytes and calls of reads and writes in any file system, as
 /// the kernel counts them for the processes of the job. They include native filesets and the direct path, which never reach the daemon;
-/// FROM DISK is what memory did not hold. What jobs create, open and remove in native filesets is not counted anywhere.
+/// FROM DISK is what memory did not hold. With --interval this list shows rates: what each job uses per second between the last two reports
+/// of its host, which come every 2 seconds. What jobs create, open and remove in native filesets is not counted anywhere.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay stat /mnt/forebay
@@ -118,7 +119,17 @@ struct RunningRow {
     #[serde(flatten)]
     whose: Whose,
     #[serde(flatten)]
-    used: Used,
+    used: Running,
+}
+
+/// What running jobs use.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Running {
+    /// Since each began.
+    Whole(Used),
+    /// Per second.
+    Rates(Rates),
 }
 
 /// What is known at one time of who causes what.
@@ -130,24 +141,46 @@ struct Look {
 }
 
 impl Look {
-    fn at(home: &Path, grid: Option<&GridHome>) -> Result<Look> {
-        let jobs = grid.map(|grid| running::jobs(&mut Client::connect(grid)?)).transpose()?;
-        Ok(Look { activity: attribution::read(home)?, jobs })
+    /// What the daemon of the file system says, and the controller of a grid beside it.
+    fn at(home: &Path, grid: Option<&GridHome>, is_named: bool) -> Result<Look> {
+        Ok(Look { activity: attribution::read(home)?, jobs: jobs_of(grid, is_named)? })
     }
 
-    /// What was caused and used since an earlier time.
-    fn since(&self, before: &Look, (by, seconds): (By, f64), users: &mut Users) -> Causes {
+    /// What was caused since an earlier time, and what running jobs use: per second by a meter, without one since each began.
+    fn since(
+        &self,
+        before: &Look,
+        (by, seconds): (By, f64),
+        meter: Option<&Meter>,
+        users: &mut Users,
+    ) -> Causes {
         let rows = attribution::grouped(&self.activity, &before.activity, by, users);
-        let earlier = before.jobs.as_deref().unwrap_or_default();
-        let running = self.jobs.as_ref().map(|jobs| running::grouped(jobs, earlier, by));
+        let row = |whose, used| RunningRow { whose, used };
+        let running = self.jobs.as_ref().map(|jobs| match meter {
+            None => {
+                let rows = running::totals(jobs, by).into_iter();
+                rows.map(|(whose, used)| row(whose, Running::Whole(used))).collect()
+            }
+            Some(meter) => {
+                let rows = running::rates(jobs, meter, by).into_iter();
+                rows.map(|(whose, rates)| row(whose, Running::Rates(rates))).collect()
+            }
+        });
         Causes {
             seconds,
             by,
             rows: rows.into_iter().map(|(whose, work)| Caused { whose, work }).collect(),
-            running: running.map(|rows| {
-                rows.into_iter().map(|(whose, used)| RunningRow { whose, used }).collect()
-            }),
+            running,
         }
+    }
+}
+
+/// Jobs that run in a grid. One that nobody named may be silent, as when its controller restarts: the file system is what was asked about.
+fn jobs_of(grid: Option<&GridHome>, is_named: bool) -> Result<Option<Vec<JobView>>> {
+    let ask = |grid| running::jobs(&mut Client::connect(grid)?);
+    match grid.map(ask) {
+        Some(Err(_)) if !is_named => Ok(None),
+        jobs => jobs.transpose(),
     }
 }
 
@@ -180,22 +213,34 @@ impl Stat {
 
     /// Reports who caused what.
     fn attribute(&self, home: &Path, by: By) -> Result<ExitCode> {
-        let (clock, mut users) = (SystemClock, Users::default());
+        let (clock, mut users, mut meter) = (SystemClock, Users::default(), Meter::default());
         let grid = match by {
-            By::Fileset => None,
+            By::Fileset => {
+                ensure!(
+                    self.grid.is_none(),
+                    "--grid: jobs have no filesets; use --by job or --by user"
+                );
+                None
+            }
             By::Job | By::User | By::All => running::grid_beside(home, self.grid.as_deref())?,
         };
-        let look = || Look::at(home, grid.as_ref());
+        let look = || Look::at(home, grid.as_ref(), self.grid.is_some());
         let Some(interval) = self.interval else {
-            self.print_causes(&look()?.since(&Look::default(), (by, 0.0), &mut users))?;
+            self.print_causes(&look()?.since(&Look::default(), (by, 0.0), None, &mut users))?;
             return Ok(ExitCode::SUCCESS);
         };
         let (mut before, mut since) = (look()?, clock.instant());
+        meter.take(before.jobs.as_deref().unwrap_or_default());
         let mut left = self.count;
         while left != Some(0) {
             std::thread::sleep((since + interval).saturating_duration_since(clock.instant()));
             let (now, at): (Look, Instant) = (look()?, clock.instant());
-            self.print_causes(&now.since(&before, (by, (at - since).as_secs_f64()), &mut users))?;
+            // What is known of jobs stays while their controller does not answer.
+            if let Some(jobs) = &now.jobs {
+                meter.take(jobs);
+            }
+            let span = (by, (at - since).as_secs_f64());
+            self.print_causes(&now.since(&before, span, Some(&meter), &mut users))?;
             (before, since) = (now, at);
             left = left.map(|left| left - 1);
         }
@@ -320,12 +365,19 @@ fn render_causes(causes: &Causes) -> String {
     }
     let mut text = format!("{}\n{}{}\n", span(causes.seconds), table.render(), running::NOT_SEEN);
     if let Some(rows) = causes.running.as_ref().filter(|rows| !rows.is_empty()) {
-        let mut of_jobs = Table::new(&[heading(by), &running::HEADING].concat());
+        let (since, columns) = match causes.seconds > 0.0 {
+            true => ("Per second, as their hosts reported last.", &running::RATES_HEADING),
+            false => ("Since each began.", &running::HEADING),
+        };
+        let mut of_jobs = Table::new(&[heading(by), columns].concat());
         for RunningRow { whose, used } in rows {
-            of_jobs.row([names(by, whose), running::cells(used).to_vec()].concat());
+            let cells = match used {
+                Running::Whole(used) => running::cells(used),
+                Running::Rates(rates) => running::rates_cells(rates),
+            };
+            of_jobs.row([names(by, whose), cells.to_vec()].concat());
         }
-        let since = if causes.seconds > 0.0 { "" } else { " Since each began." };
-        text += &format!("\n{}{since}\n{}", running::OF_JOBS, of_jobs.render());
+        text += &format!("\n{} {since}\n{}", running::OF_JOBS, of_jobs.render());
     }
     text
 }
@@ -413,4 +465,19 @@ fn render(report: &Report) -> String {
         requests.render(),
         render_sessions(&report.sessions)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grid_that_nobody_named_may_be_silent_and_one_that_was_named_may_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let silent = GridHome::of(folder.path()).unwrap();
+        assert!(jobs_of(None, false).unwrap().is_none());
+        assert!(jobs_of(Some(&silent), false).unwrap().is_none());
+        let refused = format!("{:#}", jobs_of(Some(&silent), true).unwrap_err());
+        assert!(refused.contains("is the grid up?"), "{refused}");
+    }
 }

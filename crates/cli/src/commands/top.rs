@@ -20,7 +20,7 @@ use crate::control::{self, Answer, Ask};
 use crate::home::Home;
 use crate::mounts;
 use crate::output::{Table, bytes, put, put_json_line};
-use crate::running;
+use crate::running::{self, Meter, Rates};
 
 /// Show what a file system and a grid are doing now, and who causes it.
 ///
@@ -113,28 +113,9 @@ struct Job {
     user: String,
     queue: String,
     host: String,
-    /// Processors in use; none before its host has said what it uses.
-    processors: Option<f64>,
-    /// Share of the time in which something of it waited for I/O; none if its host does not say.
-    io_wait: Option<f64>,
     peak_memory_bytes: Option<u64>,
     #[serde(flatten)]
     rates: Rates,
-}
-
-/// What a job does in a second, in any file system; none if its host does not say.
-#[derive(Clone, Copy, Default, Serialize)]
-struct Rates {
-    /// Bytes that it reads by system calls.
-    read_bytes_per_second: Option<f64>,
-    /// Those that it writes.
-    written_bytes_per_second: Option<f64>,
-    /// Read and write calls.
-    calls_per_second: Option<f64>,
-    /// Bytes that it makes local disks read.
-    device_read_bytes_per_second: Option<f64>,
-    /// Bytes that it leaves to be written to local disks.
-    device_written_bytes_per_second: Option<f64>,
 }
 
 /// Where to look.
@@ -146,14 +127,16 @@ struct Places {
 impl Top {
     pub fn run(self) -> Result<ExitCode> {
         let places = self.places()?;
-        let (clock, mut users) = (SystemClock, Users::default());
+        let (clock, mut users, mut meter) = (SystemClock, Users::default(), Meter::default());
         let mut before = places.look()?;
+        meter.take(&before.jobs);
         loop {
             std::thread::sleep(
                 (before.at + self.interval).saturating_duration_since(clock.instant()),
             );
             let now = places.look()?;
-            let report = report(&before, &now, &mut users);
+            meter.take(&now.jobs);
+            let report = report(&before, &now, &meter, &mut users);
             if self.json {
                 put_json_line(&report)?;
             } else {
@@ -267,7 +250,7 @@ fn of_grid(grid: &GridHome) -> Result<(Vec<JobView>, Hosts)> {
     Ok((jobs, busy))
 }
 
-fn report(before: &Look, now: &Look, users: &mut Users) -> Report {
+fn report(before: &Look, now: &Look, meter: &Meter, users: &mut Users) -> Report {
     let seconds = now.at.saturating_duration_since(before.at).as_secs_f64();
     let causes: Vec<CauseReport> =
         attribution::grouped(&now.activity, &before.activity, By::All, users)
@@ -277,9 +260,10 @@ fn report(before: &Look, now: &Look, users: &mut Users) -> Report {
     let mut operations: Vec<Operation> =
         now.activity.operations.iter().filter_map(|row| operation(row, &before.activity)).collect();
     operations.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
-    let mut jobs: Vec<Job> = now.jobs.iter().map(|job| job_row(job, before)).collect();
+    let mut jobs: Vec<Job> = now.jobs.iter().map(|job| job_row(job, meter)).collect();
     jobs.sort_by(|one, other| {
-        other.processors.unwrap_or(0.0).total_cmp(&one.processors.unwrap_or(0.0))
+        let used = |job: &Job| job.rates.processors.unwrap_or(0.0);
+        used(other).total_cmp(&used(one))
     });
     let total = total(&causes);
     Report { seconds, total, operations, causes, waiting: now.waiting, grid: now.hosts, jobs }
@@ -309,28 +293,14 @@ fn operation(row: &attribution::OperationRow, before: &Activity) -> Option<Opera
     })
 }
 
-fn job_row(job: &JobView, before: &Look) -> Job {
-    // Hosts say what jobs use every few seconds: between, what was so since the start.
-    let lately = running::lately(job, &before.jobs).filter(|used| used.real_seconds > 0.0);
-    let used = lately.or_else(|| running::lately(job, &[])).unwrap_or_default();
-    let seconds = used.real_seconds;
-    let is_known = seconds > 0.0;
-    let per_second = |count: Option<u64>| count.filter(|_| is_known).map(|it| rate(it, seconds));
+fn job_row(job: &JobView, meter: &Meter) -> Job {
     Job {
         job: job.id.clone(),
         user: job.user.to_string(),
         queue: job.queue.to_string(),
         host: job.host.as_ref().map(ToString::to_string).unwrap_or_default(),
-        processors: is_known.then(|| used.processor_seconds / seconds),
-        io_wait: used.io_wait_seconds.filter(|_| is_known).map(|wait| (wait / seconds).min(1.0)),
         peak_memory_bytes: job.usage.and_then(|usage| usage.peak_memory_bytes),
-        rates: Rates {
-            read_bytes_per_second: per_second(used.read_bytes),
-            written_bytes_per_second: per_second(used.written_bytes),
-            calls_per_second: per_second(used.calls()),
-            device_read_bytes_per_second: per_second(used.device_read_bytes),
-            device_written_bytes_per_second: per_second(used.device_written_bytes),
-        },
+        rates: meter.rates(job).unwrap_or_default(),
     }
 }
 
@@ -398,8 +368,8 @@ fn jobs(report: &Report, lines: usize) -> Option<String> {
             job.user.clone(),
             job.queue.clone(),
             job.host.clone(),
-            or_dash(job.processors.map(|used| format!("{used:.2}"))),
-            or_dash(job.io_wait.map(|share| format!("{:.0} %", share * 100.0))),
+            or_dash(job.rates.processors.map(|used| format!("{used:.2}"))),
+            or_dash(job.rates.io_wait.map(|share| format!("{:.0} %", share * 100.0))),
             or_dash(job.peak_memory_bytes.map(bytes)),
             size(job.rates.read_bytes_per_second),
             size(job.rates.written_bytes_per_second),

@@ -217,8 +217,8 @@ static JOB_DEVICE_WRITTEN: Metric = Metric::gauge(
 pub static JOBS: Table = Table {
     title: "Controller: running jobs",
     page: "/metrics/jobs",
-    about: "As last reported by their hosts. They are gauges, because a job that starts again begins at 0. What jobs create, open and remove \
-            in native areas no counter of the kernel shows.",
+    about: "As last reported by their hosts. They are gauges, because a job that starts again begins at 0. No kernel counter shows what \
+            jobs create, open or remove in native areas.",
     metrics: &[
         &JOB_PROCESSOR,
         &JOB_MEMORY,

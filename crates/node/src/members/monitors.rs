@@ -51,9 +51,8 @@ impl Book {
     /// # Errors
     /// If there is no such monitor, or etcd does not answer.
     pub fn remove_monitor(&self, name: &str, now_seconds: i64) -> Result<usize> {
-        let mut removed = 0;
+        let (mut removed, mut begun) = (0, false);
         loop {
-            let begun = removed > 0;
             let (count, left) = self.change_monitors(|monitors| {
                 let found = monitors.iter().filter(|(_, one)| one.name == name);
                 let found: Vec<_> = found.filter(|(_, one)| one.removed.is_none()).collect();
@@ -68,6 +67,7 @@ impl Book {
                 Ok(((valid, found.len() - some.len()), ops.collect()))
             })?;
             removed += count;
+            begun = true;
             if left == 0 {
                 return Ok(removed);
             }

@@ -72,17 +72,20 @@ impl Counters {
         self.device_cancelled_bytes += other.device_cancelled_bytes;
     }
 
-    /// Of each counter the larger value: those of a family fall when a process ends that nobody waited for.
+    /// Of each counter the larger value: those of a family fall when a process ends that nobody waited for. So it is with what was
+    /// written, a difference: more is cut off of it only as far as more was dirtied.
     #[must_use]
     pub fn most(&self, other: &Counters) -> Counters {
+        let dirtied = self.device_dirtied_bytes.max(other.device_dirtied_bytes);
+        let written = self.device_written_bytes().max(other.device_written_bytes());
         Counters {
             read_bytes: self.read_bytes.max(other.read_bytes),
             written_bytes: self.written_bytes.max(other.written_bytes),
             read_calls: self.read_calls.max(other.read_calls),
             write_calls: self.write_calls.max(other.write_calls),
             device_read_bytes: self.device_read_bytes.max(other.device_read_bytes),
-            device_dirtied_bytes: self.device_dirtied_bytes.max(other.device_dirtied_bytes),
-            device_cancelled_bytes: self.device_cancelled_bytes.max(other.device_cancelled_bytes),
+            device_dirtied_bytes: dirtied,
+            device_cancelled_bytes: dirtied - written,
         }
     }
 
@@ -121,6 +124,22 @@ mod tests {
         let other = Counters { read_bytes: 3, device_read_bytes: 7, ..Counters::default() };
         let most = Counters { device_read_bytes: 7, ..one };
         assert_eq!((one.most(&other), other.most(&one)), (most, most));
+    }
+
+    #[test]
+    fn what_was_written_does_not_fall_when_more_of_it_is_cut_off() {
+        let dirtied = |device_dirtied_bytes, device_cancelled_bytes| Counters {
+            device_dirtied_bytes,
+            device_cancelled_bytes,
+            ..Counters::default()
+        };
+        let looks = [dirtied(10, 0), dirtied(10, 8), dirtied(14, 8), dirtied(30, 8)];
+        let mut seen = Counters::default();
+        let written = looks.map(|look| {
+            seen = seen.most(&look);
+            seen.device_written_bytes()
+        });
+        assert_eq!(written, [10, 10, 10, 22]);
     }
 
     #[test]
