@@ -50,7 +50,7 @@ impl Namespace {
                 "fileset \"{name}\" is not a cache: its files have no other place; `forebay migrate` moves files into an archive"
             )));
         };
-        self.evict_until(&cache, &partition, evictable(&partition)?, |taken| taken > keep_bytes)
+        self.evict_until(&cache, &partition, &evictable(&partition)?, |taken| taken > keep_bytes)
     }
 
     /// Makes room for a file at home, on one disk. Which one, if anything was given back: nothing is where even all that was fetched to
@@ -70,7 +70,7 @@ impl Namespace {
         };
         fetched.retain(|file| file.disk == disk);
         let mut enough = None;
-        let evicted = self.evict_until(cache, partition, fetched, |taken| {
+        let evicted = self.evict_until(cache, partition, &fetched, |taken| {
             let room = entry.size.saturating_add(taken / ROOM_PART);
             taken > *enough.get_or_insert(taken.saturating_sub(room))
         })?;
@@ -86,7 +86,7 @@ impl Namespace {
         &self,
         cache: &Cache,
         partition: &Partition,
-        fetched: Vec<Fetched>,
+        fetched: &[Fetched],
         mut is_too_much: impl FnMut(u64) -> bool,
     ) -> Result<Evicted> {
         let mut taken: u64 = fetched.iter().map(|file| file.bytes).sum();
