@@ -53,8 +53,8 @@ impl Namespace {
         self.evict_until(&cache, &partition, &evictable(&partition)?, |taken| taken > keep_bytes)
     }
 
-    /// Makes room for a file at home, on one disk. Which one, if anything was given back: nothing is where even all that was fetched to
-    /// a disk would not be enough.
+    /// Makes room for a file at home, on one disk. Which one; nothing is given back where even all that was fetched to a disk would not
+    /// be enough.
     pub(super) fn make_room(
         &self,
         cache: &Cache,
@@ -78,7 +78,7 @@ impl Namespace {
             let (home, files, bytes) = (&cache.settings.home, evicted.files, evicted.bytes);
             tracing::info!(home, files, bytes, "a cache has made room for a file");
         }
-        Ok((evicted.files > 0).then_some(disk))
+        Ok(Some(disk))
     }
 
     /// Gives back bytes of fetched files in turn while there is too much of what they take.
