@@ -489,7 +489,7 @@ impl Namespace {
                 partition.with_space(|| partition.fetch_from_home(ino, what, room_on, &pace));
             if matches!(fetched, Err(FsError::NoSpace)) && round < TRIES {
                 // What was fetched before makes room, if it can.
-                room_on = self.make_room(cache, &partition, &entry)?;
+                room_on = self.make_room(cache, &partition, &entry, room_on)?;
                 if room_on.is_some() {
                     continue;
                 }

@@ -532,8 +532,12 @@ impl Partition {
     }
 
     /// The disk for a file that can hold so many bytes once those are given back that were fetched to it; of several, the one that
-    /// has the most free.
-    pub(crate) fn disk_that_could_hold(&self, bytes: u64, evictable: &[Fetched]) -> Option<DiskId> {
+    /// has the most free, with that.
+    pub(crate) fn disk_that_could_hold(
+        &self,
+        bytes: u64,
+        evictable: &[Fetched],
+    ) -> Option<(DiskId, u64)> {
         let own = self.pool();
         let suits = |disk: &FsDisk| {
             disk.pool() == own && !disk.is_archive() && disk.is_near && disk.takes_new()
@@ -545,6 +549,6 @@ impl Partition {
         };
         let disks = self.shared.objects.numbered_disks().filter(|(_, disk)| suits(disk));
         let roomy = disks.map(|(id, disk)| (id, free(disk))).filter(has_room);
-        roomy.max_by_key(|(_, free)| *free).map(|(id, _)| id)
+        roomy.max_by_key(|(_, free)| *free)
     }
 }

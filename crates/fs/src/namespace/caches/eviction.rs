@@ -54,20 +54,25 @@ impl Namespace {
     }
 
     /// Makes room for a file at home, on one disk. Which one; nothing is given back where even all that was fetched to a disk would not
-    /// be enough.
+    /// be enough, nor on a disk that has room and was not `tried`.
     pub(super) fn make_room(
         &self,
         cache: &Cache,
         partition: &Partition,
         entry: &Entry,
+        tried: Option<DiskId>,
     ) -> Result<Option<DiskId>> {
         let mut fetched = evictable(partition)?;
         fetched.retain(|file| {
             !self.is_open(file.ino) && partition.home_path(file.ino).is_ok_and(|it| it.is_some())
         });
-        let Some(disk) = partition.disk_that_could_hold(entry.stored_bytes, &fetched) else {
+        let bytes = entry.stored_bytes;
+        let Some((disk, free)) = partition.disk_that_could_hold(bytes, &fetched) else {
             return Ok(None);
         };
+        if free >= bytes && tried != Some(disk) {
+            return Ok(Some(disk));
+        }
         fetched.retain(|file| file.disk == disk);
         let mut enough = None;
         let evicted = self.evict_until(cache, partition, &fetched, |taken| {
