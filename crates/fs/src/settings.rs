@@ -229,16 +229,17 @@ impl Section for Settings {
             name: "recall_threads",
             default: "4",
             allowed: "a number from 1 to 64",
-            meaning: "Files that are recalled from archives at the same time. Each takes about 20 MiB of memory meanwhile. As many \
-                      ranges of files are fetched at the same time (recall_mode = \"partial\").",
+            meaning: "Files that are recalled from archives at the same time. Each takes about 20 MiB of memory meanwhile. The \
+                      same number of ranges is fetched in parallel (recall_mode = \"partial\"), by all archives together; one \
+                      archive leaves a place to the others.",
             set: |s, v| value::count(v, 1, 64).map(|x| s.recall_threads = x),
         },
         Setting {
             name: "recall_mode",
             default: "\"whole\"",
             allowed: "\"whole\" or \"partial\"",
-            meaning: "What opening an archived file for reading recalls: the whole file (\"whole\"), or nothing (\"partial\"): the file \
-                      stays in the archive, and only the frames of 1 MiB that programs read are fetched. Opening it for \
+            meaning: "How archived files are read: opening one recalls the whole file (\"whole\"), or nothing (\"partial\"): it stays \
+                      in the archive, and only the frames of 1 MiB that programs read are fetched. Opening it for \
                       writing recalls the whole file in both modes.",
             set: |s, v| v.as_str()?.parse().ok().map(|x| s.recall_mode = x),
         },

@@ -161,7 +161,7 @@ fn print_archive(location: &str, archive: &ArchiveStatus) -> Result<()> {
     );
     if *partial != PartialReads::default() {
         outln!(
-            "  files that stay in {location} were read in {} ranges ({} in {} frames); {} more reads needed none{}",
+            "  files that stay in {location} were read in {} ranges ({} in {} frames); {} reads were served from memory{}",
             partial.ranges,
             bytes(partial.bytes),
             partial.frames,

@@ -183,10 +183,10 @@ fn changes_of_a_local_update_cache_stay_in_it() {
     let grid = Mounted::start(Placement::Direct);
     let home = grid.outside().join("home");
     fs::create_dir_all(home.join("d")).expect("makes folders");
-    for name in ["e", "g"] {
+    for name in ["e", "full", "g"] {
         fs::create_dir(home.join(name)).expect("makes folders");
     }
-    for name in ["a", "b", "d/c", "e/f"] {
+    for name in ["a", "b", "d/c", "e/f", "full/file"] {
         fs::write(home.join(name), b"first").expect("writes");
     }
     let arguments = ["trial", "--cache", text(&home), "--refresh", "0"];
@@ -203,6 +203,15 @@ fn changes_of_a_local_update_cache_stay_in_it() {
     assert_eq!(names(&cache.join("e")), ["f"]);
     fs::rename(cache.join("e/f"), cache.join("g/f")).expect("renames");
     assert_eq!((names(&cache.join("e")).len(), names(&cache.join("g"))), (0, vec!["f".to_owned()]));
+    // Whether a directory is empty is known once its names were fetched.
+    for name in ["d", "g"] {
+        let refused = fs::remove_dir(cache.join(name)).expect_err("it has files");
+        assert_eq!(refused.kind(), ErrorKind::DirectoryNotEmpty);
+    }
+    fs::create_dir(cache.join("new")).expect("makes a folder");
+    let refused = fs::rename(cache.join("new"), cache.join("full")).expect_err("it has files");
+    assert_eq!(refused.kind(), ErrorKind::DirectoryNotEmpty);
+    fs::remove_dir(cache.join("new")).expect("removes it");
     // Attributes and links of what was not fetched, too.
     fs::set_permissions(cache.join("b"), fs::Permissions::from_mode(0o600)).expect("sets");
     fs::hard_link(cache.join("d/c"), cache.join("d/link")).expect("links");
@@ -218,7 +227,7 @@ fn changes_of_a_local_update_cache_stay_in_it() {
     grid.mount();
     fs::remove_dir_all(home.join("d")).expect("removes");
     assert_eq!(fs::read(cache.join("a")).expect("reads"), kept[0]);
-    assert_eq!(names(&home), ["a", "b", "e", "g"]);
+    assert_eq!(names(&home), ["a", "b", "e", "full", "g"]);
     grid.umount();
     grid.is_clean();
 }

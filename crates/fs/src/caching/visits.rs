@@ -271,8 +271,11 @@ impl Cache {
 
     /// One name can be read, or is gone.
     pub fn note_readable(&self, directory: Ino, name: &[u8]) {
-        if let Some(names) = self.unreadable.lock().get_mut(&directory) {
-            names.remove(name);
+        let mut unreadable = self.unreadable.lock();
+        let Some(names) = unreadable.get_mut(&directory) else { return };
+        names.remove(name);
+        if names.is_empty() {
+            unreadable.remove(&directory);
         }
     }
 

@@ -117,6 +117,39 @@ impl Namespace {
         Ok(())
     }
 
+    /// Before a name is removed or replaced: what it leads to must not be a directory of a cache whose names were not fetched, as
+    /// nobody knows whether that is empty.
+    ///
+    /// # Errors
+    /// [`FsError::Archived`] if its names are to be fetched before ([`Namespace::recall_named`]).
+    pub(super) fn before_removal(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        let cache = self.cache_of(parent.fileset());
+        if cache.is_none_or(|cache| cache.settings.mode == CacheMode::ReadOnly) {
+            return Ok(());
+        }
+        self.partition_of(parent)?.check_named_fetched(parent, name)
+    }
+
+    /// As [`Namespace::recall`], of a directory of a cache and of the directory that a name in it leads to, if it does.
+    ///
+    /// # Errors
+    /// As [`Namespace::recall`].
+    pub fn recall_named(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        interruption: Option<&Interruption>,
+    ) -> Result<()> {
+        if !self.is_cache(parent.fileset()) {
+            return self.recall(parent, interruption);
+        }
+        self.fetch(parent, interruption)?;
+        match self.partition_of(parent)?.named_directory(parent, name) {
+            Some(directory) => self.fetch(directory, interruption).map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Before a file is opened with O_TRUNC: if it was not fetched, that is not needed.
     ///
     /// # Errors
@@ -437,8 +470,8 @@ impl Namespace {
     fn fetch_bytes(&self, cache: &Cache, visit: &Visit, ino: Ino) -> Result<()> {
         let partition = self.partition_of(ino)?;
         let pace = Pace { visit, clock: &*self.shared.clock };
-        let mut is_full = false;
-        for _ in 0..TRIES {
+        let mut room_on = None;
+        for round in 0..=TRIES {
             let Some(wanted) = partition.unfetched(ino)? else { return Ok(()) };
             let path = wanted.path.as_deref().ok_or_else(|| {
                 FsError::Io(format!("inode {ino}: it is not known where its bytes are at home"))
@@ -452,17 +485,16 @@ impl Namespace {
             visit.done.store(0, Ordering::Relaxed);
             visit.total.store(wanted.size, Ordering::Relaxed);
             let what = (&wanted, &file, &entry);
-            let fetched = partition.with_space(|| partition.fetch_from_home(ino, what, &pace));
-            let fetched = match fetched {
+            let fetched =
+                partition.with_space(|| partition.fetch_from_home(ino, what, room_on, &pace));
+            if matches!(fetched, Err(FsError::NoSpace)) && round < TRIES {
                 // What was fetched before makes room, if it can.
-                Err(FsError::NoSpace) if self.make_room(cache, &partition, &entry)? => {
-                    is_full = true;
+                room_on = self.make_room(cache, &partition, &entry, room_on)?;
+                if room_on.is_some() {
                     continue;
                 }
-                fetched => fetched?,
-            };
-            is_full = false;
-            match fetched {
+            }
+            match fetched? {
                 Fetch::Done(bytes) => {
                     cache.fetched_files.fetch_add(1, Ordering::Relaxed);
                     cache.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -480,10 +512,9 @@ impl Namespace {
                 }
             }
         }
-        if is_full {
-            return Err(FsError::NoSpace);
-        }
-        Err(FsError::Io(format!("inode {ino}: the file changes at home all the time")))
+        Err(FsError::Io(format!(
+            "inode {ino}: the file changed at home each of the {TRIES} times that it was fetched: try again"
+        )))
     }
 
     /// A crash would have a file fetched again: the commit thread commits soon.

@@ -140,10 +140,14 @@ impl Namespace {
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NotEmpty`], [`FsError::Busy`] for
-    /// the root of a fileset.
+    /// the root of a fileset; [`FsError::Archived`] in a cache, if names are to be fetched before ([`Namespace::recall_named`]).
     pub fn remove_directory(&self, parent: Ino, name: &[u8]) -> Result<()> {
         let touched = || Touched::names([(parent, name)]);
-        self.change(parent, touched, |owner| owner.remove_directory(parent, name))
+        self.before_removal(parent, name)?;
+        self.change(parent, touched, |owner| {
+            owner.check_named_fetched(parent, name)?;
+            owner.remove_directory(parent, name)
+        })
     }
 
     /// Moves the entry `name` of `parent` to `new_name` of `new_parent`.
@@ -151,7 +155,8 @@ impl Namespace {
     /// # Errors
     /// [`FsError::CrossFileset`] between filesets, [`FsError::Busy`] for the root of a fileset,
     /// [`FsError::NotFound`], [`FsError::Exists`], [`FsError::NotEmpty`], [`FsError::IsDirectory`],
-    /// [`FsError::NotDirectory`], [`FsError::Invalid`] for a directory that would move below itself.
+    /// [`FsError::NotDirectory`], [`FsError::Invalid`] for a directory that would move below itself; [`FsError::Archived`] as
+    /// [`Namespace::remove_directory`].
     pub fn rename(
         &self,
         parent: Ino,
@@ -191,10 +196,14 @@ impl Namespace {
         self.check_one_fileset(from.0, from.1, to.0)?;
         let (both, asker, mut is_untold) = ([from, to], in_flight::asker(), false);
         let moved = if replace == Replace::Exchange { &both[..] } else { &both[..1] };
+        let replaced = Some(to).filter(|_| replace == Replace::Allowed);
+        replaced.map_or(Ok(()), |(parent, name)| self.before_removal(parent, name))?;
         self.change(
             from.0,
             || Touched::names([from, to]),
             |owner| {
+                replaced
+                    .map_or(Ok(()), |(parent, name)| owner.check_named_fetched(parent, name))?;
                 if let Owner::Local(_) = owner {
                     is_untold |= self.shared.untold.check(moved, asker)?;
                 }

@@ -104,6 +104,17 @@ impl Owner {
         }
     }
 
+    /// Refuses a name of a directory of a cache whose names were not fetched: once its parent does not follow the home any more, no
+    /// visit puts another directory in its place.
+    pub(crate) fn check_named_fetched(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        match self {
+            Owner::Local(partition) if partition.is_cache() => {
+                partition.check_named_fetched(parent, name)
+            }
+            Owner::Local(_) | Owner::Native(_) | Owner::Remote(_) => Ok(()),
+        }
+    }
+
     pub(crate) fn remove_directory(&self, parent: Ino, name: &[u8]) -> Result<()> {
         match self {
             Owner::Local(partition) => partition.remove_directory(parent, name),

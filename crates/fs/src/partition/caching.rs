@@ -246,6 +246,16 @@ impl Partition {
         if follows && self.lacking(ino)?.is_some() { Err(FsError::Archived) } else { Ok(()) }
     }
 
+    /// The directory that a name leads to, if it leads to one.
+    pub(crate) fn named_directory(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
+        self.named(parent, name).filter(|ino| self.is_directory(*ino).unwrap_or(false))
+    }
+
+    /// As [`Partition::check_fetched`], of the directory that a name leads to, if it does.
+    pub(crate) fn check_named_fetched(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.named_directory(parent, name).map_or(Ok(()), |ino| self.check_fetched(ino))
+    }
+
     /// An inode does not follow its home any more: it is about to be changed here.
     ///
     /// # Errors
@@ -383,7 +393,8 @@ impl Partition {
         Ok(Some(Unfetched { path, size, modified }))
     }
 
-    /// Copies an open file of the home into an object, and turns the record to it, unless file or record have changed.
+    /// Copies an open file of the home into an object, on a certain disk if one is given, and turns the record to it, unless file or record
+    /// have changed.
     ///
     /// # Errors
     /// [`FsError::NoSpace`], [`FsError::HomeAway`], [`FsError::Io`], what `pace` says: nothing is left of the copy then.
@@ -391,13 +402,16 @@ impl Partition {
         &self,
         ino: Ino,
         (wanted, file, entry): (&Unfetched, &File, &Entry),
+        on: Option<DiskId>,
         pace: &dyn FetchPace,
     ) -> Result<Fetch> {
         if (entry.size, entry.modified) != (wanted.size, wanted.modified) {
             return Ok(Fetch::Changed);
         }
         let own = self.pool();
-        let suits = |disk: &FsDisk| disk.pool() == own && !disk.is_archive();
+        let suits = |disk: &FsDisk| {
+            disk.pool() == own && !disk.is_archive() && on.is_none_or(|on| disk.id == on)
+        };
         let objects = &self.shared.objects;
         let new = objects.make_for_fetch(suits, || self.take_object_id())?;
         if !self.copy_from_home((file, wanted.size), &new, pace)? {
@@ -517,15 +531,24 @@ impl Partition {
         Ok(found)
     }
 
-    /// Whether one of the disks for a file can hold so many bytes once those are given back that were fetched to it.
-    pub(crate) fn could_hold(&self, bytes: u64, evictable: &[Fetched]) -> bool {
+    /// The disk for a file that can hold so many bytes once those are given back that were fetched to it; of several, the one that
+    /// has the most free, with that.
+    pub(crate) fn disk_that_could_hold(
+        &self,
+        bytes: u64,
+        evictable: &[Fetched],
+    ) -> Option<(DiskId, u64)> {
         let own = self.pool();
-        let has_room = |(id, disk): (DiskId, &FsDisk)| {
-            let free = disk.disk.capacity().map_or(0, |capacity| capacity.available_bytes);
-            let on_it = evictable.iter().filter(|file| file.disk == id);
-            on_it.map(|file| file.bytes).fold(free, u64::saturating_add) >= bytes
+        let suits = |disk: &FsDisk| {
+            disk.pool() == own && !disk.is_archive() && disk.is_near && disk.takes_new()
         };
-        let suits = |disk: &FsDisk| disk.pool() == own && !disk.is_archive();
-        self.shared.objects.numbered_disks().filter(|(_, disk)| suits(disk)).any(has_room)
+        let free = |disk: &FsDisk| disk.disk.capacity().map_or(0, |it| it.available_bytes);
+        let has_room = |(id, free): &(DiskId, u64)| {
+            let on_it = evictable.iter().filter(|file| file.disk == *id);
+            on_it.map(|file| file.bytes).fold(*free, u64::saturating_add) >= bytes
+        };
+        let disks = self.shared.objects.numbered_disks().filter(|(_, disk)| suits(disk));
+        let roomy = disks.map(|(id, disk)| (id, free(disk))).filter(has_room);
+        roomy.max_by_key(|(_, free)| *free)
     }
 }

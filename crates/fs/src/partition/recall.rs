@@ -1,7 +1,7 @@
 //! Bringing the bytes of a file back from an archive.
 //!
-//! Nobody writes an object that lies in an archive; who has such a file open reads it there, on the served path (`recall_mode`), and
-//! reads the copy as soon as the record refers to that. So the copy is right whatever happens meanwhile, as long as the record still refers to the object when it turns to the copy. The copy is published and
+//! Nobody writes an object that lies in an archive; programs that have such a file open read it there, on the served path (`recall_mode`), and
+//! read the copy as soon as the record refers to that. So the copy is right whatever happens meanwhile, as long as the record still refers to the object when it turns to the copy. The copy is published and
 //! synced before that. The archived object is removed after the commit of the batch in which the record turned, as always,
 //! unless a snapshot refers to it.
 //!

@@ -375,7 +375,13 @@ impl SnapshotView {
     }
 
     /// What a copy of an open file reads; `None` if it has no object.
+    ///
+    /// # Errors
+    /// [`FsError::Archived`] if it lies in an archive.
     pub(crate) fn source_of_copy(&self, ino: Ino, offset: u64) -> Result<Option<CopyOfSnapshot>> {
+        if self.archived(ino)?.is_some() {
+            return Err(FsError::Archived);
+        }
         let turns = self.partition.sharing().begin_reading().1;
         let objects = self.partition.objects_of_all();
         let found =

@@ -1,6 +1,8 @@
 //! Partial recalls: files that are read where they lie, frame by frame.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use forebay_base::{ByteSize, Ino};
 use forebay_disk::Seek;
@@ -64,7 +66,7 @@ fn only_the_frames_that_are_read_are_fetched_and_once() {
     assert_eq!(cold.bucket.gets(), gets, "opening it asks nothing of the archive");
     let footer = bytes.len() - 100;
     assert_eq!(handle.read(footer as u64, 200), &bytes[footer..]);
-    assert_eq!(cold.bucket.gets() - gets, 3, "foot, index and one frame");
+    assert_eq!(cold.bucket.gets() - gets, 3, "footer, index and one frame");
     let one = PartialReads { ranges: 1, frames: 1, bytes: MIB as u64, ..PartialReads::default() };
     assert_eq!(read(&fs), one);
     assert_eq!(handle.read((39 * MIB) as u64, 5), &bytes[39 * MIB..39 * MIB + 5]);
@@ -195,6 +197,81 @@ fn a_program_that_reads_on_has_the_next_frames_fetched_and_each_but_once() {
     assert!(found.ranges < 20, "{found:?}");
     assert!(is_archived(&fs, ino));
     background.stop();
+    cold.close(fs);
+}
+
+#[test]
+fn a_file_is_read_on_where_no_thread_can_be_started() {
+    let cold = partial();
+    cold.rig.settings_mut(|settings| settings.recall_threads = 0);
+    let fs = cold.open();
+    let bytes = content(6);
+    let ino = archived_file(&fs, "file", &bytes);
+    let background = fs.at_owner().start_background().unwrap();
+    assert!(fs.contents(ino) == bytes);
+    assert_eq!(read(&fs).frames, 6);
+    background.stop();
+    cold.close(fs);
+}
+
+#[test]
+fn an_object_of_another_size_than_its_file_is_an_error_each_time() {
+    let [cold, other] = [partial(), partial()];
+    let bytes = content(3);
+    let archived = |cold: &Cold, bytes: &[u8]| {
+        let fs = cold.open();
+        let ino = archived_file(&fs, "file", bytes);
+        (fs, ino)
+    };
+    let ((fs, ino), (others, its)) = (archived(&cold, &bytes), archived(&other, &bytes[..2 * MIB]));
+    assert_eq!(cold.objects(), other.objects());
+    let mut shorter = Vec::new();
+    other.bucket.change(&other.objects()[0], |bytes| shorter.clone_from(bytes));
+    cold.bucket.change(&cold.objects()[0], |bytes| *bytes = shorter);
+    let handle = fs.open(ino, READ);
+    for _ in 0..2 {
+        for offset in [0, 2 * MIB as u64] {
+            let found = fs.read(ino, offset, &mut [0; 10]);
+            assert!(matches!(&found, Err(FsError::Io(why)) if why.contains("fsck")), "{found:?}");
+        }
+        let found = fs.seek(ino, Seek::Hole, 0);
+        assert!(matches!(&found, Err(FsError::Io(why)) if why.contains("fsck")), "{found:?}");
+    }
+    handle.close();
+    assert!(others.contents(its) == bytes[..2 * MIB]);
+    other.close(others);
+    fs.unlink(Ino::ROOT, b"file").unwrap();
+    cold.close(fs);
+}
+
+#[test]
+fn a_reader_who_waits_for_an_archive_reads_what_was_written_meanwhile() {
+    let cold = partial();
+    cold.rig.settings_mut(|settings| settings.away_timeout = Duration::from_secs(600));
+    let fs = cold.open();
+    let bytes = content(2);
+    let ino = archived_file(&fs, "file", &bytes);
+    let handle = fs.open(ino, READ);
+    cold.bucket.set_away(true);
+    std::thread::scope(|scope| {
+        let (done, is_done) = mpsc::channel();
+        let fs = &fs;
+        scope.spawn(move || {
+            let mut buffer = [0; 10];
+            let read = fs.read(ino, 0, &mut buffer).unwrap();
+            done.send(buffer[..read].to_vec()).unwrap();
+        });
+        while fs.away_disks().is_empty() {
+            std::thread::yield_now();
+        }
+        let writer = fs.open(ino, TRUNCATE);
+        writer.write(0, b"new");
+        let found = is_done.recv_timeout(Duration::from_secs(60));
+        cold.bucket.set_away(false);
+        assert!(matches!(found.as_deref(), Ok(b"new" | b"")), "{found:?}");
+        writer.close();
+    });
+    handle.close();
     cold.close(fs);
 }
 
@@ -338,6 +415,14 @@ fn a_snapshot_has_the_frames_that_are_read_fetched_and_no_others() {
     let at = 15 * MIB + 9;
     assert_eq!(handle.read(at as u64, 9), &bytes[at..at + 9]);
     assert_eq!((read(&fs).ranges, read(&fs).frames), (1, 1));
+    // To copy it in the thread that answers the kernel would fetch there.
+    let copy = fs.make_file(data, "copy");
+    let writer = fs.open(copy, READ_WRITE);
+    let gets = cold.bucket.gets();
+    let copied = fs.copy_range((kept, 0), (copy, 0), 10);
+    assert!(matches!(copied, Err(FsError::CrossFileset)), "{copied:?}");
+    assert_eq!(cold.bucket.gets(), gets);
+    writer.close();
     // The file itself is recalled and written: the snapshot keeps the object.
     fs.write_file(ino, 0, b"CONTENT");
     fs.commit().unwrap();

@@ -421,6 +421,70 @@ fn a_change_of_what_is_at_home_alone_is_refused_until_it_is_fetched_and_changes_
 }
 
 #[test]
+fn a_directory_with_files_at_home_alone_is_neither_removed_nor_replaced() {
+    let site = Site::with(CacheMode::LocalUpdate, 0);
+    for name in ["full/file", "other/file", "plain"] {
+        site.write(name, b"first");
+    }
+    std::fs::create_dir(site.at("empty")).unwrap();
+    let fs = site.open();
+    let top = fs.fileset(CACHE);
+    // Each directory was looked up, and none of them listed.
+    site.names(&fs, top).unwrap();
+    let full = site.lookup(&fs, top, "full").unwrap().ino;
+    let new = fs.make_directory(top, "new");
+    let remove = |name: &str| fs.remove_directory(top, name.as_bytes());
+    let replace = |from: &[u8], to: &[u8]| fs.rename(top, from, top, to, Replace::Allowed);
+    let outcomes = [remove("full"), remove("empty"), replace(b"new", b"other")];
+    for (number, outcome) in outcomes.iter().enumerate() {
+        assert!(matches!(outcome, Err(FsError::Archived)), "{number}: {outcome:?}");
+    }
+    for name in ["full", "empty", "other"] {
+        fs.recall_named(top, name.as_bytes(), None).unwrap();
+    }
+    assert!(matches!(remove("full"), Err(FsError::NotEmpty)));
+    assert!(matches!(replace(b"new", b"other"), Err(FsError::NotEmpty)));
+    remove("empty").unwrap();
+    // What is not a directory, or is not replaced, needs no names.
+    fs.recall_named(top, b"plain", None).unwrap();
+    assert_eq!(site.status(&fs).fetched_files, 0);
+    replace(b"full", b"moved").unwrap();
+    fs.rename(top, b"moved", top, b"new", Replace::Exchange).unwrap();
+    assert_eq!(site.lookup(&fs, top, "moved").unwrap().ino, new);
+    assert_eq!(site.lookup(&fs, top, "new").unwrap().ino, full);
+    assert_eq!(fs.names(full), ["file"]);
+    site.close(fs);
+}
+
+#[test]
+fn room_for_a_file_is_made_on_one_disk_that_can_hold_it() {
+    let site = Site::on(
+        support::Rig::of_capacity(3 << 20).with_second_disk(8 << 20),
+        CacheMode::ReadOnly,
+        0,
+    );
+    for number in 0..8 {
+        site.write(&format!("file-{number}"), &vec![number + 1; 1 << 20]);
+    }
+    site.write("large", &vec![9; 6 << 20]);
+    let fs = site.open();
+    let top = fs.fileset(CACHE);
+    let ino = |number: u8| site.lookup(&fs, top, &format!("file-{number}")).unwrap().ino;
+    let place = |number: u8| fs.place_of(ino(number)).unwrap().location;
+    (0..8).for_each(|number| fs.open(ino(number), READ).close());
+    let places: Vec<_> = (0..8).map(place).collect();
+    let first = places.iter().find(|it| **it != Some("beside".to_owned())).unwrap().clone();
+    assert!(places.contains(&Some("beside".to_owned())), "{places:?}");
+    let large = site.lookup(&fs, top, "large").unwrap().ino;
+    fs.open(large, READ).close();
+    assert_eq!(fs.place_of(large).unwrap().location, Some("beside".to_owned()));
+    for number in (0..8).filter(|number| places[usize::from(*number)] == first) {
+        assert_eq!(place(number), first, "nothing of the other disk is given back");
+    }
+    site.close(fs);
+}
+
+#[test]
 fn a_mount_knows_that_there_are_caches_before_any_is_opened() {
     let site = Site::new();
     let fs = site.open();

@@ -168,8 +168,19 @@ impl Rig {
 
     /// As `self`, with a second disk and two copies of each file.
     pub fn with_copies(self) -> Rig {
+        let rig = self.with_second_disk(CAPACITY_BYTES);
+        let fs = rig.open();
+        for fileset in ["/", "data", "work", "util"] {
+            fs.set_fileset_copies(fileset, 2).unwrap();
+        }
+        fs.close().unwrap();
+        rig
+    }
+
+    /// With a second disk, of `capacity_bytes`, in the same pool.
+    pub fn with_second_disk(self, capacity_bytes: u64) -> Rig {
         let fs = self.open();
-        let second = MemoryDisk::new(CAPACITY_BYTES, Arc::clone(&self.clock) as _);
+        let second = MemoryDisk::new(capacity_bytes, Arc::clone(&self.clock) as _);
         let new = NewDisk {
             uuid: COPIES.to_owned(),
             location: "beside".to_owned(),
@@ -177,9 +188,6 @@ impl Rig {
             group: String::new(),
         };
         fs.add_disk(&new, Arc::new(second.clone())).unwrap();
-        for fileset in ["/", "data", "work", "util"] {
-            fs.set_fileset_copies(fileset, 2).unwrap();
-        }
         fs.close().unwrap();
         Rig { copies: Some(second), ..self }
     }

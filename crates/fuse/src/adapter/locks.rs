@@ -177,21 +177,20 @@ impl Adapter {
         request: Request,
         operation: impl Fn() -> forebay_fs::Result<T>,
     ) -> Answer<T> {
-        self.recalled_all(request, &[request.ino], operation)
+        let recall = |wait: &Interruption| self.fs.recall(request.ino, Some(wait));
+        self.recalled_by(request, recall, operation)
     }
 
-    /// As [`Adapter::recalled`], of what needs each of these inodes as a whole.
-    pub(crate) fn recalled_all<T>(
+    /// As [`Adapter::recalled`], of what needs whatever `recall` brings here.
+    pub(crate) fn recalled_by<T>(
         &self,
         request: Request,
-        inodes: &[Ino],
+        recall: impl Fn(&Interruption) -> forebay_fs::Result<()>,
         operation: impl Fn() -> forebay_fs::Result<T>,
     ) -> Answer<T> {
         loop {
             match operation() {
-                Err(FsError::Archived) => self.wait_for_archive(request, |wait| {
-                    inodes.iter().try_for_each(|ino| self.fs.recall(*ino, Some(wait)))
-                })?,
+                Err(FsError::Archived) => self.wait_for_archive(request, &recall)?,
                 done => return Ok(done?),
             }
         }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use forebay_base::Ino;
 use forebay_fs::record::Kind;
-use forebay_fs::{Attributes, DirectoryItem, HomeNeed, KeepName, New, Replace};
+use forebay_fs::{Attributes, DirectoryItem, HomeNeed, Interruption, KeepName, New, Replace};
 
 use crate::abi::{
     self, Dirent, LinkIn, MkdirIn, MknodIn, OpenOut, ReadIn, Rename2In, RenameIn, opcode,
@@ -102,7 +102,11 @@ impl Adapter {
 
     pub(crate) fn rmdir(&self, request: Request, mut body: Body<'_>) -> Answer<()> {
         let name = body.name()?;
-        self.recalled(request, || self.fs.remove_directory(request.ino, name))
+        self.recalled_by(
+            request,
+            |wait| self.fs.recall_named(request.ino, name, Some(wait)),
+            || self.fs.remove_directory(request.ino, name),
+        )
     }
 
     pub(crate) fn rename(&self, code: u32, request: Request, mut body: Body<'_>) -> Answer<()> {
@@ -119,7 +123,12 @@ impl Adapter {
             _ => return Err(Errno(libc::EINVAL)),
         };
         let (from, to) = ((request.ino, body.name()?), (ino_of(new_parent), body.name()?));
-        self.recalled_all(request, &[from.0, to.0], || {
+        let recall = |wait: &Interruption| {
+            self.fs.recall(from.0, Some(wait))?;
+            // A directory that is replaced has to be empty.
+            self.fs.recall_named(to.0, to.1, Some(wait))
+        };
+        self.recalled_by(request, recall, || {
             if flags & libc::RENAME_WHITEOUT != 0 {
                 return self.fs.rename_with_whiteout(from, to, replace, request.caller);
             }
@@ -137,7 +146,10 @@ impl Adapter {
         let name = body.name()?;
         let linked = ino_of(asked.oldnodeid);
         let link = || self.fs.link(linked, request.ino, name);
-        let attributes = self.recalled_all(request, &[linked, request.ino], link)?;
+        let recall = |wait: &Interruption| {
+            [linked, request.ino].iter().try_for_each(|ino| self.fs.recall(*ino, Some(wait)))
+        };
+        let attributes = self.recalled_by(request, recall, link)?;
         reply.push(&self.entry((request.ino, name), &attributes));
         Ok(())
     }

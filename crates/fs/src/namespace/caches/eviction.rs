@@ -1,5 +1,6 @@
 //! Giving back the bytes of a cache that can be fetched again: those that were fetched longest ago first.
 
+use forebay_base::DiskId;
 use serde::{Deserialize, Serialize};
 
 use super::{Namespace, PIECE};
@@ -52,20 +53,27 @@ impl Namespace {
         self.evict_until(&cache, &partition, &evictable(&partition)?, |taken| taken > keep_bytes)
     }
 
-    /// Makes room for a file at home. Whether anything was given back: nothing is if even all would not be enough.
+    /// Makes room for a file at home, on one disk. Which one; nothing is given back where even all that was fetched to a disk would not
+    /// be enough, nor on a disk that has room and was not `tried`.
     pub(super) fn make_room(
         &self,
         cache: &Cache,
         partition: &Partition,
         entry: &Entry,
-    ) -> Result<bool> {
+        tried: Option<DiskId>,
+    ) -> Result<Option<DiskId>> {
         let mut fetched = evictable(partition)?;
         fetched.retain(|file| {
             !self.is_open(file.ino) && partition.home_path(file.ino).is_ok_and(|it| it.is_some())
         });
-        if !partition.could_hold(entry.stored_bytes, &fetched) {
-            return Ok(false);
+        let bytes = entry.stored_bytes;
+        let Some((disk, free)) = partition.disk_that_could_hold(bytes, &fetched) else {
+            return Ok(None);
+        };
+        if free >= bytes && tried != Some(disk) {
+            return Ok(Some(disk));
         }
+        fetched.retain(|file| file.disk == disk);
         let mut enough = None;
         let evicted = self.evict_until(cache, partition, &fetched, |taken| {
             let room = entry.size.saturating_add(taken / ROOM_PART);
@@ -75,7 +83,7 @@ impl Namespace {
             let (home, files, bytes) = (&cache.settings.home, evicted.files, evicted.bytes);
             tracing::info!(home, files, bytes, "a cache has made room for a file");
         }
-        Ok(evicted.files > 0)
+        Ok(Some(disk))
     }
 
     /// Gives back bytes of fetched files in turn while there is too much of what they take.

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_overlap_at_a_frame_continue_and_a_jump_begins_anew() {
+    fn requests_that_overlap_at_a_frame_continue_and_a_jump_starts_over() {
         let mut state = Ahead::default();
         assert!(state.after(&(4..6), 100).is_empty());
         assert_eq!(state.after(&(5..7), 100), 7..8);

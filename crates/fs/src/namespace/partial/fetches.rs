@@ -1,8 +1,9 @@
 //! Frames and indexes that are being fetched from archives: each once, however many requests wait for it.
 //!
-//! Threads of their own fetch, at most `recall_threads`, and end when nothing is left to fetch. What nobody waits for any more is not
-//! begun. An archive that does not answer is reported at once: those who wait try again (`away.rs`), and no thread is
-//! kept from other archives. Without background threads, whoever wants something fetches it.
+//! Threads of their own fetch, at most `recall_threads`, and end when nothing is left to fetch. What somebody waits for comes before
+//! what is fetched ahead, and what nobody waits for any more is not begun. One archive takes all threads but one at most, so that one
+//! that hangs keeps no reader from the others. One that refuses to answer is reported at once: those who wait try again (`away.rs`).
+//! Without background threads, whoever wants something fetches it.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use forebay_base::DiskId;
 use forebay_base::in_flight::{self, WaitsFor};
 use parking_lot::{Condvar, Mutex};
 
@@ -28,7 +30,7 @@ const BACKLOG_MAX: usize = 8;
 
 /// What is fetched with one request.
 pub(super) enum Errand {
-    /// Foot and index of an object.
+    /// Footer and index of an object.
     Index(ObjectRef),
     /// Frames that follow each other.
     Frames(ObjectRef, Arc<Indexed>, Range<u64>),
@@ -67,6 +69,8 @@ struct Queue {
     known: HashMap<Key, Arc<Fetch>>,
     waiting: VecDeque<Arc<Fetch>>,
     threads: usize,
+    /// Fetches that threads carry out now, of each disk.
+    running: HashMap<DiskId, usize>,
     is_over: bool,
 }
 
@@ -85,7 +89,31 @@ pub(super) struct Wanted<'a> {
     pub coming: Vec<Waiter<'a>>,
 }
 
+/// A fetch that a thread carries out.
+struct Running<'a> {
+    fetches: &'a Fetches,
+    fetch: Arc<Fetch>,
+}
+
+/// Ends a fetch, also if what carries it out panics.
+struct Ending<'a> {
+    fetches: &'a Fetches,
+    fetch: &'a Arc<Fetch>,
+    outcome: Result<Fetched>,
+}
+
+/// How many threads fetch from one disk at most.
+fn disk_max(threads_max: usize) -> usize {
+    threads_max.saturating_sub(1).max(1)
+}
+
 impl Errand {
+    fn disk(&self) -> DiskId {
+        match self {
+            Errand::Index(at) | Errand::Frames(at, ..) => at.disk,
+        }
+    }
+
     fn keys(&self) -> Vec<Key> {
         match self {
             Errand::Index(at) => vec![(*at, None)],
@@ -115,6 +143,26 @@ impl Queue {
             }
         }
     }
+
+    /// What a thread carries out next: what somebody waits for first, and never more than `disk_max` of one disk.
+    fn take_next(&mut self, disk_max: usize) -> Option<Arc<Fetch>> {
+        let running = |fetch: &Fetch| self.running.get(&fetch.errand.disk()).copied();
+        let may_begin = |fetch: &Arc<Fetch>| running(fetch).unwrap_or(0) < disk_max;
+        let is_first = |fetch: &Arc<Fetch>| fetch.is_awaited() && may_begin(fetch);
+        let awaited = self.waiting.iter().position(is_first);
+        let place = awaited.or_else(|| self.waiting.iter().position(may_begin))?;
+        let next = self.waiting.remove(place)?;
+        *self.running.entry(next.errand.disk()).or_default() += 1;
+        Some(next)
+    }
+
+    /// No thread carries out what waits: whoever waits for it asks once more.
+    fn give_back(&mut self) {
+        while let Some(fetch) = self.waiting.pop_front() {
+            self.forget(&fetch);
+            fetch.end(Err(FsError::Archived));
+        }
+    }
 }
 
 impl Fetches {
@@ -123,7 +171,10 @@ impl Fetches {
         let mut queue = self.queue.lock();
         match queue.known.get(&(at, None)).cloned() {
             Some(fetch) => self.join(fetch, false),
-            None => self.begin(&mut queue, Errand::Index(at), (false, threads_max)),
+            None => {
+                let has_thread = self.has_thread(&mut queue, at.disk, threads_max);
+                self.begin(&mut queue, Errand::Index(at), false, has_thread)
+            }
         }
     }
 
@@ -160,8 +211,13 @@ impl Fetches {
             }
         }
         for run in runs {
+            let has_thread = self.has_thread(&mut queue, at.disk, threads_max);
+            if is_ahead && !has_thread {
+                // Nobody would carry it out.
+                break;
+            }
             let errand = Errand::Frames(at, Arc::clone(index), run);
-            wanted.coming.push(self.begin(&mut queue, errand, (is_ahead, threads_max)));
+            wanted.coming.push(self.begin(&mut queue, errand, is_ahead, has_thread));
         }
         wanted
     }
@@ -171,31 +227,34 @@ impl Fetches {
         Waiter { fetches: self, fetch, is_own }
     }
 
-    /// Begins a fetch, which a thread carries out, or whoever wants it.
-    fn begin(
-        &self,
-        queue: &mut Queue,
-        errand: Errand,
-        (is_ahead, threads_max): (bool, usize),
-    ) -> Waiter<'_> {
-        let keys = errand.keys();
-        let (waiters, outcome, ended) = (AtomicU64::new(0), Mutex::default(), Condvar::new());
-        let fetch = Arc::new(Fetch { errand, is_ahead, waiters, outcome, ended });
-        queue.known.extend(keys.into_iter().map(|key| (key, Arc::clone(&fetch))));
-        let Some(namespace) = self.namespace.get().filter(|_| !queue.is_over) else {
-            return self.join(fetch, true);
-        };
-        if queue.threads < threads_max {
+    /// Whether a thread carries out what waits for one. One more is started if the disk may use it.
+    fn has_thread(&self, queue: &mut Queue, disk: DiskId, threads_max: usize) -> bool {
+        let Some(namespace) = self.namespace.get().filter(|_| !queue.is_over) else { return false };
+        let running = queue.running.get(&disk).copied().unwrap_or(0);
+        if queue.threads < threads_max && running < disk_max(threads_max) {
             let namespace = Weak::clone(namespace);
             let body = move || run(&namespace);
             let started = std::thread::Builder::new().name("ranges".to_owned()).spawn(body);
             queue.threads += usize::from(started.is_ok());
         }
-        if queue.threads == 0 {
-            return self.join(fetch, true);
+        queue.threads > 0
+    }
+
+    /// Begins a fetch, which a thread carries out, or whoever wants it.
+    fn begin(
+        &self,
+        queue: &mut Queue,
+        errand: Errand,
+        is_ahead: bool,
+        has_thread: bool,
+    ) -> Waiter<'_> {
+        let fetch = Arc::new(Fetch::new(errand, is_ahead));
+        let keys = fetch.errand.keys();
+        queue.known.extend(keys.into_iter().map(|key| (key, Arc::clone(&fetch))));
+        if has_thread {
+            queue.waiting.push_back(Arc::clone(&fetch));
         }
-        queue.waiting.push_back(Arc::clone(&fetch));
-        self.join(fetch, false)
+        self.join(fetch, !has_thread)
     }
 
     /// Threads may be started from now on.
@@ -203,37 +262,70 @@ impl Fetches {
         let _ = self.namespace.set(namespace);
     }
 
-    /// Ends them, and waits for that.
+    /// Ends them, and waits for that. What they have not begun is fetched by those who want it.
     pub fn stop(&self) {
         let mut queue = self.queue.lock();
         queue.is_over = true;
-        while let Some(fetch) = queue.waiting.pop_front() {
-            queue.forget(&fetch);
-            fetch.end(Err(FsError::Interrupted));
-        }
+        queue.give_back();
         while queue.threads > 0 {
             self.changed.wait(&mut queue);
         }
     }
 
-    fn next(&self) -> Option<Arc<Fetch>> {
+    fn next(&self, threads_max: usize) -> Option<Running<'_>> {
         let mut queue = self.queue.lock();
-        let next = queue.waiting.pop_front();
+        let next = queue.take_next(disk_max(threads_max));
         if next.is_none() {
             queue.threads -= 1;
             self.changed.notify_all();
         }
-        next
+        next.map(|fetch| Running { fetches: self, fetch })
     }
 
-    /// A fetch is over: what has come of it is kept already.
-    pub fn end(&self, fetch: &Arc<Fetch>, outcome: Result<Fetched>) {
-        self.queue.lock().forget(fetch);
-        fetch.end(outcome);
+    /// Carries out a fetch: `fetching` keeps what it has fetched.
+    pub fn carry_out(&self, fetch: &Arc<Fetch>, fetching: impl FnOnce() -> Result<Fetched>) {
+        let outcome =
+            Err(FsError::Io("the thread that fetched it has panicked: see the log".into()));
+        let mut ending = Ending { fetches: self, fetch, outcome };
+        ending.outcome = fetching();
+    }
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.fetches.queue.lock().forget(self.fetch);
+        self.fetch.end(std::mem::replace(&mut self.outcome, Err(FsError::Archived)));
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.fetches.queue.lock();
+        let disk = self.fetch.errand.disk();
+        let left = queue.running.remove(&disk).unwrap_or(0).saturating_sub(1);
+        if left > 0 {
+            queue.running.insert(disk, left);
+        }
+        if std::thread::panicking() {
+            queue.threads -= 1;
+            if queue.threads == 0 {
+                queue.give_back();
+            }
+            self.fetches.changed.notify_all();
+        }
     }
 }
 
 impl Fetch {
+    fn new(errand: Errand, is_ahead: bool) -> Fetch {
+        let (waiters, outcome, ended) = (AtomicU64::new(0), Mutex::default(), Condvar::new());
+        Fetch { errand, is_ahead, waiters, outcome, ended }
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.waiters.load(Ordering::Acquire) > 0
+    }
+
     fn end(&self, outcome: Result<Fetched>) {
         *self.outcome.lock() = Some(outcome);
         self.ended.notify_all();
@@ -276,7 +368,61 @@ impl Drop for Waiter<'_> {
 /// Body of a thread that fetches, until nothing is left.
 fn run(namespace: &Weak<Namespace>) {
     while let Some(namespace) = namespace.upgrade() {
-        let Some(fetch) = namespace.partial.fetches.next() else { return };
-        namespace.carry_out_fetch(&fetch);
+        let fetches = &namespace.partial.fetches;
+        let Some(running) = fetches.next(namespace.threads_max()) else { return };
+        namespace.carry_out_fetch(&running.fetch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+    use forebay_base::ObjectId;
+
+    use super::*;
+
+    fn at(disk: u16, id: u64) -> ObjectRef {
+        ObjectRef { disk: DiskId(disk), id: ObjectId(id) }
+    }
+
+    fn waiting(at: ObjectRef, waiters: u64) -> Arc<Fetch> {
+        let fetch = Fetch::new(Errand::Index(at), waiters == 0);
+        fetch.waiters.store(waiters, Ordering::Release);
+        Arc::new(fetch)
+    }
+
+    #[test]
+    fn an_archive_that_hangs_never_takes_all_threads_and_what_is_awaited_comes_first() {
+        let all = [(at(1, 1), 0), (at(1, 2), 1), (at(1, 3), 1), (at(1, 4), 1), (at(2, 5), 0)];
+        let mut queue = Queue::default();
+        queue.waiting.extend(all.map(|(at, waiters)| waiting(at, waiters)));
+        let mut next = || Some(queue.take_next(disk_max(4))?.errand.keys()[0].0);
+        let taken = [next(), next(), next(), next(), next()];
+        let expected = [at(1, 2), at(1, 3), at(1, 4), at(2, 5)].map(Some);
+        assert_eq!(taken[..4], expected);
+        assert_eq!(taken[4], None, "the one that is fetched ahead waits for a thread");
+        assert_eq!([0, 1, 2, 4].map(disk_max), [1, 1, 1, 3]);
+    }
+
+    #[test]
+    fn a_fetch_that_panics_is_an_error_for_those_who_wait_and_is_begun_once_more() {
+        let fetches = Fetches::default();
+        let waiter = fetches.want_index(at(1, 1), 4);
+        let body = || fetches.carry_out(&waiter.fetch, || resume_unwind(Box::new(())));
+        assert!(waiter.is_own && catch_unwind(AssertUnwindSafe(body)).is_err());
+        assert!(matches!(waiter.wait(None), Err(FsError::Io(_))));
+        assert!(!Arc::ptr_eq(&fetches.want_index(at(1, 1), 4).fetch, &waiter.fetch));
+    }
+
+    #[test]
+    fn what_no_thread_has_begun_when_they_end_is_asked_for_once_more() {
+        let fetches = Fetches::default();
+        let fetch = waiting(at(1, 1), 0);
+        fetches.queue.lock().waiting.push_back(Arc::clone(&fetch));
+        let waiter = fetches.join(fetch, false);
+        fetches.stop();
+        assert!(matches!(waiter.wait(None), Err(FsError::Archived)));
+        assert!(fetches.want_index(at(1, 1), 4).is_own);
     }
 }

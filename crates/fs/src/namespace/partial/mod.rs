@@ -30,7 +30,7 @@ use crate::record::ObjectRef;
 use crate::settings::{RecallMode, Settings};
 use crate::stale::Stale;
 
-/// How often a read begins anew because the file has got another object meanwhile.
+/// How often a read starts over because the file has got another object meanwhile.
 const TRIES: u32 = 8;
 /// How long the log says nothing more of a frame that cannot be read: the kernel asks for a page of it again.
 const TOLD_AGAIN: Duration = Duration::from_secs(10);
@@ -84,7 +84,7 @@ impl Namespace {
                     done => return done,
                 }
             };
-            let read = self.waiting_for_disks(|| {
+            let read = self.waiting_for_archive(&file, || {
                 let index = self.index_of(&file, interruption)?;
                 let span = Span::within(index.object.size(), offset, buffer.len());
                 self.fetch_span((&file, &index), &span, buffer, interruption)?;
@@ -105,8 +105,7 @@ impl Namespace {
     pub fn seek_here(&self, ino: Ino, target: Seek, offset: u64) -> Result<u64> {
         match self.at_bytes(ino, |owner| owner.seek(ino, target, offset)) {
             Err(FsError::Archived) => {
-                let file = self.kept_in_place(ino)?;
-                let index = self.partial.frames.index(file.at).ok_or(FsError::Archived)?;
+                let (_, index) = self.kept_index(ino)?;
                 Ok(index.object.seek(target, offset)?)
             }
             done => done,
@@ -131,7 +130,7 @@ impl Namespace {
                     done => return done,
                 }
             };
-            let sought = self.waiting_for_disks(|| {
+            let sought = self.waiting_for_archive(&file, || {
                 let index = self.index_of(&file, interruption)?;
                 Ok(index.object.seek(target, offset)?)
             });
@@ -144,7 +143,9 @@ impl Namespace {
 }
 
 fn changes_all_the_time(ino: Ino) -> FsError {
-    FsError::Io(format!("inode {ino}: the file is archived and recalled all the time"))
+    FsError::Io(format!(
+        "inode {ino}: the file was archived and recalled {TRIES} times during one read: try again"
+    ))
 }
 
 // --- which file ---
@@ -173,17 +174,40 @@ impl Namespace {
         Ok(None)
     }
 
-    /// As [`Namespace::read_in_place`], without a wait.
-    fn kept_in_place(&self, ino: Ino) -> Result<InArchive> {
-        let file = self.in_archive(ino)?;
-        file.filter(|file| self.is_read_in_place(file)).ok_or(FsError::Archived)
+    /// As [`Namespace::read_in_place`], without a wait, and with the index of the file's object if that was fetched and fits the file.
+    /// One that does not fit is for those who wait to report.
+    fn kept_index(&self, ino: Ino) -> Result<(InArchive, Arc<Indexed>)> {
+        let file = self.in_archive(ino)?.filter(|file| self.is_read_in_place(file));
+        let file = file.ok_or(FsError::Archived)?;
+        let index = self.partial.frames.index(file.at).filter(|index| fits(&file, index));
+        Ok((file, index.ok_or(FsError::Archived)?))
+    }
+
+    /// Carries out what asks the archive of a file, and waits while that does not answer, unless the file gets another object meanwhile.
+    fn waiting_for_archive<T>(
+        &self,
+        file: &InArchive,
+        mut ask: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let mut is_again = false;
+        self.waiting_for_disks(|| {
+            let is_there = |now: &InArchive| now.at == file.at;
+            if is_again && !self.in_archive(file.ino)?.as_ref().is_some_and(is_there) {
+                return Err(FsError::Archived);
+            }
+            is_again = true;
+            ask()
+        })
     }
 
     /// What has come of a read of a file, unless it failed because the file has another object by now.
     fn unless_moved<T>(&self, file: &InArchive, offset: u64, done: Result<T>) -> Option<Result<T>> {
         let Err(error) = &done else { return Some(done) };
-        if matches!(error, FsError::Interrupted | FsError::NoSuchOffset) {
-            return Some(done);
+        match error {
+            FsError::Interrupted | FsError::NoSuchOffset => return Some(done),
+            // It is to be asked for once more.
+            FsError::Archived => return None,
+            _ => {}
         }
         match self.in_archive(file.ino) {
             Ok(Some(now)) if now.at == file.at => {
@@ -222,8 +246,7 @@ impl Namespace {
 impl Namespace {
     /// Reads what was fetched before.
     fn read_kept(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let file = self.kept_in_place(ino)?;
-        let index = self.partial.frames.index(file.at).ok_or(FsError::Archived)?;
+        let (file, index) = self.kept_index(ino)?;
         let span = Span::within(index.object.size(), offset, buffer.len());
         let stored = span.frames().filter(|number| index.object.has_frame(*number));
         let kept = |number| Some((number, self.partial.frames.frame(file.at, number)?));
@@ -257,14 +280,14 @@ impl Namespace {
                 }
             }
         };
-        let (found, expected) = (index.object.size(), file.size);
-        match expected.filter(|size| *size != found) {
-            Some(size) => Err(FsError::Io(format!(
+        if !fits(file, &index) {
+            let (found, size) = (index.object.size(), file.size.unwrap_or_default());
+            return Err(FsError::Io(format!(
                 "inode {}: object {} has {found} bytes in the archive, and the file {size}: run fsck --archive",
                 file.ino, file.at.id
-            ))),
-            None => Ok(index),
+            )));
         }
+        Ok(index)
     }
 
     /// Fetches what a read lacks, and puts all of it together.
@@ -322,14 +345,13 @@ impl Namespace {
 
     /// Fetches what an errand says, and keeps it.
     fn carry_out_fetch(&self, fetch: &Arc<Fetch>) {
-        let outcome = match &fetch.errand {
+        self.partial.fetches.carry_out(fetch, || match &fetch.errand {
             Errand::Index(at) => self.fetch_index(*at).map(Fetched::Index),
             Errand::Frames(at, index, frames) => {
                 let found = self.fetch_frames(*at, index, frames.clone());
                 found.map(|frames| Fetched::Frames(Arc::new(frames)))
             }
-        };
-        self.partial.fetches.end(fetch, outcome);
+        });
     }
 
     fn fetch_index(&self, at: ObjectRef) -> Result<Arc<Indexed>> {
@@ -368,6 +390,11 @@ impl Namespace {
     pub(super) fn stop_partial_recalls(&self) {
         self.partial.fetches.stop();
     }
+}
+
+/// Whether an object has as many bytes as its file.
+fn fits(file: &InArchive, index: &Indexed) -> bool {
+    file.size.is_none_or(|size| size == index.object.size())
 }
 
 /// Puts frames together to what a read asks for; what has no frame is zeros.
