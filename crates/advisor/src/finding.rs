@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// How much a finding matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Worth knowing; may be right as it is.
@@ -27,7 +27,7 @@ impl Severity {
 }
 
 /// How to change what was found, so that it lasts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Fix {
     /// A setting of sysctl(8).
@@ -92,7 +92,7 @@ impl Fix {
 }
 
 /// What one check says of one thing: of the host, a disk, a mount, an interface.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// As it should be; what was seen.
@@ -111,13 +111,15 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The same, said of these nodes.
+    /// The same, said of these nodes, in single lines: it comes from elsewhere, and what to do is to be done there.
     pub(crate) fn of_nodes(self, names: &str) -> Verdict {
-        let with = |text: String| format!("{names}: {text}");
+        let line = |text: &str| text.replace(char::is_control, " ");
+        let with = |text: String| format!("{names}: {}", line(&text));
         match self {
             Verdict::Fine(text) => Verdict::Fine(with(text)),
             Verdict::Unknown(text) => Verdict::Unknown(with(text)),
             Verdict::Found { severity, evidence, fix } => {
+                let fix = Fix::ByHand { advice: format!("on {names}: {}", line(&fix.line())) };
                 Verdict::Found { severity, evidence: with(evidence), fix }
             }
         }

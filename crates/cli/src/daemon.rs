@@ -239,22 +239,24 @@ fn start(
         }
     });
     match started {
-        Ok((session, direct, background)) => Ok((
-            Running {
+        Ok((session, direct, background)) => {
+            let session = Arc::new(session);
+            held.set_session(&session);
+            let running = Running {
                 home: home.clone(),
                 mountpoint,
                 fs: Arc::clone(fs),
                 member: held.member(),
-                session: Arc::new(session),
+                session,
                 direct,
                 read_ahead: front.read_ahead,
                 schedules: Kept::of(home),
                 placing,
                 serves_all: !order.direct,
                 ended: RwLock::new(false),
-            },
-            background,
-        )),
+            };
+            Ok((running, background))
+        }
         Err(error) => {
             let _ = unmount(&mountpoint, WhenBusy::Detach, By::this_process());
             Err(error)
@@ -507,7 +509,8 @@ impl Running {
     }
 
     fn tell_waits(&self, stream: &UnixStream, min: Duration) {
-        let answer = Answer::Waits { waits: waits::with_paths(&self.fs, min) };
+        let job = |process: u32| self.session.askers().job_at_once(process);
+        let answer = Answer::Waits { waits: waits::with_paths(&self.fs, &job, min) };
         if let Err(error) = control::reply(stream, &answer) {
             tracing::debug!(%error, "a command disconnected");
         }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 
 use anyhow::Result;
 use forebay_fs::Namespace;
+use forebay_fuse::Session;
 use forebay_node::Member;
 
 use crate::home::{Home, Lock, OpenHome, OpenMember, Settings};
@@ -67,6 +68,13 @@ impl Held {
     /// The node, if this is one of a cluster.
     pub fn member(&self) -> Option<Weak<Member>> {
         self.joined.as_ref().map(Joined::member)
+    }
+
+    /// The session that serves the file system, whose processes the node reports.
+    pub fn set_session(&self, session: &Arc<Session>) {
+        if let Some(joined) = &self.joined {
+            joined.set_session(session);
+        }
     }
 
     /// Leaves the other nodes, if there are any.

@@ -25,6 +25,7 @@ use forebay_fs::mkfs::Identity;
 use forebay_fs::record::{DiskRecord, DiskUse, Placement};
 use forebay_fs::remote::{CacheService, FilesService};
 use forebay_fs::{Cluster, HandOver, Namespace, NewDisk, Parts, Whose};
+use forebay_fuse::Session;
 use forebay_node::members::roster::{DiskHome, Runs};
 use forebay_node::members::visit::{
     DiskSpace, FilesReport, UNREACHABLE_MAX, UnreachableFile, UnreachableFiles, WAIT_MIN, WAITS_MAX,
@@ -77,12 +78,18 @@ pub struct Joined {
     node: NodeHome,
     /// Ends after the member.
     runtime: Runtime,
+    joint: Arc<Joint>,
 }
 
 impl Joined {
     /// The node.
     pub fn member(&self) -> Weak<Member> {
         Arc::downgrade(&self.member)
+    }
+
+    /// The session that serves the file system here: it knows the jobs of processes that wait.
+    pub fn set_session(&self, session: &Arc<Session>) {
+        let _ = self.joint.session.set(Arc::downgrade(session));
     }
 
     /// Hands over what the node owns, and leaves the others.
@@ -95,8 +102,8 @@ impl Joined {
     /// # Errors
     /// If its daemon does not start.
     pub fn end(self) -> anyhow::Result<()> {
-        let Joined { member, node, runtime } = self;
-        drop((member, runtime));
+        let Joined { member, node, runtime, joint } = self;
+        drop((member, runtime, joint));
         start_without_mount(&node)
     }
 }
@@ -156,6 +163,7 @@ pub fn session_counters(member: &Member, fs: &Namespace) -> Vec<SessionCounters>
 struct Joint {
     member: OnceLock<Weak<Member>>,
     namespace: OnceLock<Weak<Namespace>>,
+    session: OnceLock<Weak<Session>>,
     /// The filesets that this node is to have open, in which epoch.
     here: Mutex<HashMap<FilesetId, Epoch>>,
     /// New filesets that the others were told of.
@@ -379,7 +387,9 @@ impl Ownership for Joint {
     fn report(&self) -> Option<FilesReport> {
         let fs = self.namespace()?;
         let disks = fs.near_disks().iter().map(space_of).collect();
-        let waits = waits::of_this_node(&fs, WAIT_MIN, WAITS_MAX);
+        let session = self.session.get().and_then(Weak::upgrade);
+        let job = |process: u32| session.as_ref()?.askers().job_at_once(process);
+        let waits = waits::of_this_node(&fs, &job, WAIT_MIN, WAITS_MAX);
         Some(FilesReport { filesets: fs.fileset_names(), disks, waits })
     }
 
@@ -402,9 +412,9 @@ impl Ownership for Joint {
         self.namespace().map_or(Ok(()), |fs| fs.sync_all()).map_err(|error| error.to_string())
     }
 
-    fn examine_host(&self) -> Option<String> {
-        let places = own_places(&*self.member()?).into_iter();
-        Some(hosts::report(places.map(|(_, location)| location.into()).collect()))
+    fn examine_host(&self) -> Result<String, String> {
+        let member = self.member().ok_or("this node is just being stopped")?;
+        hosts::report(own_places(&member).into_iter().map(|(_, location)| location.into()))
     }
 }
 
@@ -554,7 +564,7 @@ fn join_alone(open: OpenMember, home: &Home) -> anyhow::Result<(Arc<Namespace>, 
         disks.offer(uuid, Arc::clone(disk));
     }
     let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for the stores")?;
-    let joined = Joined { member, node: open.node.clone(), runtime };
+    let joined = Joined { member, node: open.node.clone(), runtime, joint: Arc::clone(&joint) };
     let opened = open_namespace(open, own, home, &joined, &joint);
     let (fs, lock) = opened.inspect_err(|_| joined.leave())?;
     let _ = joint.namespace.set(Arc::downgrade(&fs));

@@ -24,9 +24,15 @@ pub struct Seen {
 #[must_use]
 pub fn look(pid: u32) -> Option<Seen> {
     let started = start_of(pid)?;
-    let group = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let job = of_group(&group).or_else(|| of_environment(&environment(pid)));
+    let job = by_group(pid).or_else(|| of_environment(&environment(pid)));
     Some(Seen { started, job })
+}
+
+/// The job of a process or thread, by its control group alone. It waits for nothing, whereas reading the environment of a process that
+/// is stuck in a page fault waits until that is over.
+#[must_use]
+pub fn by_group(pid: u32) -> Option<String> {
+    of_group(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
 }
 
 /// When a process or thread was started; none if it is not there any more.

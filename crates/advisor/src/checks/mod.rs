@@ -31,7 +31,7 @@ pub struct Check<T = Host> {
 }
 
 /// What people may ask of a check, whatever it looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct About {
     /// Its name.
     pub code: &'static str,

@@ -24,7 +24,7 @@ use crate::waits::shown;
 /// List requests that have waited for a long time, and what they wait for.
 ///
 /// Shows for each request its age, operation, file, the process that made it with its user and job, and the reason. The job is that of
-/// the control group of the process, or of its environment. In a cluster it asks all nodes:
+/// the control group of the process, or of its environment at its first request. In a cluster it asks all nodes:
 /// a request that one node sends to another is listed for both, for the first as waiting for an answer, for the second
 /// with its own reason. A change that has to wait until another node gives back what it caches (recall), or reports
 /// what it did in a directory that is delegated to it, names that node. Exit codes: 0 listed (even if nothing waits), 2 no daemon answered.

@@ -56,10 +56,13 @@ struct Known {
     seen: Instant,
 }
 
+/// The jobs of processes. Its lock is never held while a process is looked at, which may take as long as that process is stuck.
+#[derive(Default)]
+struct Jobs(Mutex<HashMap<u32, Known>>);
+
 #[derive(Default)]
 struct Book {
     rows: HashMap<Cause, Tally>,
-    known: HashMap<u32, Known>,
     /// When the ledger was taken last.
     taken: Option<Instant>,
 }
@@ -68,6 +71,7 @@ struct Book {
 pub struct Askers {
     ledger: Arc<Ledger>,
     clock: Arc<dyn Clock>,
+    jobs: Jobs,
     book: Mutex<Book>,
     stopping: AtomicBool,
     thread: OnceLock<std::thread::JoinHandle<()>>,
@@ -78,6 +82,7 @@ impl Askers {
         Askers {
             ledger,
             clock,
+            jobs: Jobs::default(),
             book: Mutex::default(),
             stopping: AtomicBool::new(false),
             thread: OnceLock::new(),
@@ -117,13 +122,13 @@ impl Askers {
     /// Looks at processes that are new, and takes the ledger if it is time to. How long to wait for more.
     fn look(&self) -> Duration {
         let now = self.clock.instant();
-        let mut book = self.book.lock();
         for pid in self.ledger.take_fresh() {
-            book.job_of(pid, now);
+            self.jobs.of(pid, now);
         }
+        let mut book = self.book.lock();
         let next = book.taken.map_or(now, |taken| taken + INTERVAL);
         if next <= now {
-            book.take(&self.ledger, now);
+            book.take(&self.ledger, &self.jobs, now);
             return INTERVAL;
         }
         next.saturating_duration_since(now)
@@ -133,46 +138,73 @@ impl Askers {
     #[must_use]
     pub fn read(&self) -> Vec<(Cause, Tally)> {
         let mut book = self.book.lock();
-        book.take(&self.ledger, self.clock.instant());
+        book.take(&self.ledger, &self.jobs, self.clock.instant());
         let mut rows: Vec<(Cause, Tally)> =
             book.rows.iter().map(|(cause, tally)| (cause.clone(), *tally)).collect();
         rows.sort_by(|one, other| one.0.cmp(&other.0));
         rows
     }
+
+    /// The job of a process, as far as it is known without waiting for anything: that of its control group, or what was found at its
+    /// first request.
+    #[must_use]
+    pub fn job_at_once(&self, pid: u32) -> Option<String> {
+        job::by_group(pid).or_else(|| self.jobs.known(pid))
+    }
 }
 
-impl Book {
-    /// Takes what was booked.
-    fn take(&mut self, ledger: &Ledger, now: Instant) {
-        self.taken = Some(now);
-        for (who, fileset, tally) in ledger.take() {
-            let uid = (who != Who::KERNEL).then_some(who.uid);
-            let job = if uid.is_some() { self.job_of(who.pid, now) } else { JobOf::Unknown };
-            self.add(Cause { uid, job, fileset }, tally);
-        }
-        self.known.retain(|_, known| now.saturating_duration_since(known.seen) < KNOWN_TIME);
-    }
-
-    fn add(&mut self, cause: Cause, tally: Tally) {
-        let is_full = self.rows.len() >= ROWS_MAX && !self.rows.contains_key(&cause);
-        let cause = if is_full { Cause { uid: None, job: JobOf::Unknown, ..cause } } else { cause };
-        self.rows.entry(cause).or_default().add(tally);
-    }
-
+impl Jobs {
     /// The job of a thread.
-    fn job_of(&mut self, pid: u32, now: Instant) -> JobOf {
-        if let Some(known) = self.known.get_mut(&pid)
-            && job::start_of(pid).is_none_or(|started| started == known.started)
+    fn of(&self, pid: u32, now: Instant) -> JobOf {
+        let started = job::start_of(pid);
+        if let Some(known) = self.0.lock().get_mut(&pid)
+            && started.is_none_or(|started| started == known.started)
         {
             known.seen = now;
             return known.job.clone();
         }
         let Some(seen) = job::look(pid) else { return JobOf::Unknown };
         let job = seen.job.map_or(JobOf::None, |job| JobOf::Job(job.into()));
-        if self.known.len() < KNOWN_MAX {
-            self.known.insert(pid, Known { started: seen.started, job: job.clone(), seen: now });
+        let mut known = self.0.lock();
+        if known.len() < KNOWN_MAX {
+            known.insert(pid, Known { started: seen.started, job: job.clone(), seen: now });
         }
         job
+    }
+
+    /// The job of a process that was looked at before.
+    fn known(&self, pid: u32) -> Option<String> {
+        let started = job::start_of(pid)?;
+        let known = self.0.lock();
+        match &known.get(&pid).filter(|known| known.started == started)?.job {
+            JobOf::Job(job) => Some(job.to_string()),
+            JobOf::None | JobOf::Unknown => None,
+        }
+    }
+
+    /// Forgets processes that make no requests any more.
+    fn forget(&self, now: Instant) {
+        let is_busy = |known: &Known| now.saturating_duration_since(known.seen) < KNOWN_TIME;
+        self.0.lock().retain(|_, known| is_busy(known));
+    }
+}
+
+impl Book {
+    /// Takes what was booked.
+    fn take(&mut self, ledger: &Ledger, jobs: &Jobs, now: Instant) {
+        self.taken = Some(now);
+        for (who, fileset, tally) in ledger.take() {
+            let uid = (who != Who::KERNEL).then_some(who.uid);
+            let job = if uid.is_some() { jobs.of(who.pid, now) } else { JobOf::Unknown };
+            self.add(Cause { uid, job, fileset }, tally);
+        }
+        jobs.forget(now);
+    }
+
+    fn add(&mut self, cause: Cause, tally: Tally) {
+        let is_full = self.rows.len() >= ROWS_MAX && !self.rows.contains_key(&cause);
+        let cause = if is_full { Cause { uid: None, job: JobOf::Unknown, ..cause } } else { cause };
+        self.rows.entry(cause).or_default().add(tally);
     }
 }
 
@@ -200,10 +232,14 @@ mod tests {
         while !is_in_job(job::look(child.id())) {
             std::thread::sleep(Duration::from_millis(5));
         }
+        // What is said at once does not look at the environment, which would wait for a process that is stuck.
+        assert_eq!(askers.job_at_once(child.id()), None);
         ledger.operation(who, WORK, Duration::from_nanos(5));
         askers.look();
+        assert_eq!(askers.job_at_once(child.id()).as_deref(), Some("12"));
         child.kill().unwrap();
         child.wait().unwrap();
+        assert_eq!(askers.job_at_once(child.id()), None, "its number may be another process's");
         ledger.bytes(who, WORK, 0, 100);
         let cause = Cause { uid: Some(1000), job: JobOf::Job("12".into()), fileset: WORK };
         let tally = Tally { operations: 1, nanoseconds: 5, read: 0, written: 100 };

