@@ -57,7 +57,7 @@ pub fn put_json(value: &impl serde::Serialize) -> Result<()> {
     put_text(&format!("{}\n", serde_json::to_string_pretty(value)?))
 }
 
-/// Prints what scripts read of a command that has several answers: an object a line, as each is known.
+/// Prints what scripts read of a command that has several answers: one object per line, as each is known.
 pub fn put_json_line(value: &impl serde::Serialize) -> Result<()> {
     put_text(&format!("{}\n", serde_json::to_string(value)?))
 }

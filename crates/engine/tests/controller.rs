@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use forebay_base::time::StepClock;
 use forebay_engine::controller::{Controller, Input};
 use forebay_engine::protocol::{
-    Answer, Area, AreaKind, AreaView, Ask, Notice, Order, Orphans, Page, Report, Seen,
+    Answer, Area, AreaKind, AreaView, Ask, Notice, Order, Orphans, Page, RefusalKind, Report, Seen,
 };
 use forebay_grid::config::Config;
 use forebay_grid::event::{Memory, Verb};
@@ -110,6 +110,82 @@ fn a_job_is_launched_noted_and_told_of_when_it_has_ended() {
     assert!(orders.contains(&Order::ReleaseWork { task, requeues: 0 }), "{orders:?}");
     match ask(&mut controller, "ann", Ask::History { target: JobId(1).into(), from: None }) {
         Answer::History { attempts, .. } => assert_eq!(attempts[0].exit, Some(Exit::Code(7))),
+        answer => panic!("{answer:?}"),
+    }
+}
+
+fn exits(code: u8, tasks: &[TaskId]) -> Vec<Input> {
+    let exited = |task: &TaskId| {
+        let exit = Exit::Code(code);
+        let report = Report::Exited { task: *task, attempt: Attempt(1), exit, usage: None };
+        Input::Report { host: "h1".parse().unwrap(), connection: 1, report }
+    };
+    tasks.iter().map(exited).collect()
+}
+
+fn listen(controller: &mut Controller<Shared>, ask: Ask) -> Receiver<Answer> {
+    let (reply, answers) = channel();
+    let user = "ann".parse().unwrap();
+    controller.take(vec![Input::Ask { connection: 1, user, ask, reply }]).unwrap();
+    assert!(answers.try_recv().is_err(), "it has not ended");
+    answers
+}
+
+/// A controller with a host for two tasks, and an array of two that it was given.
+fn with_an_array(store: &Shared, settings: &str) -> (Controller<Shared>, [TaskId; 2]) {
+    let clock = Arc::new(StepClock::new(1_000_000));
+    let config = Config::read(settings).unwrap();
+    let mut controller = Controller::open(Arc::clone(store), config, clock).unwrap();
+    let joined = support::joined("h1", 2, Memory::Kept);
+    let outbox = channel().0;
+    controller.take(vec![Input::Joined { connection: 1, joined, outbox }]).unwrap();
+    let command = vec!["true".to_owned()];
+    let array = Some("[1-2]".parse().unwrap());
+    ask(&mut controller, "ann", Ask::submit(JobSpec { command, array, ..JobSpec::default() }));
+    (controller, [1, 2].map(|index| TaskId { job: JobId(1), index }))
+}
+
+#[test]
+fn who_waits_for_an_element_is_told_of_its_end_also_once_the_journal_has_space_again() {
+    let store = store();
+    let (mut controller, tasks) = with_an_array(&store, "");
+    let waits = tasks.map(|task| listen(&mut controller, Ask::WaitElement { task }));
+    controller.take(exits(5, &tasks[..1])).unwrap();
+    assert!(matches!(waits[0].try_recv(), Ok(Answer::Ended { value: 5 })));
+    assert!(matches!(waits[1].try_recv(), Err(TryRecvError::Empty)), "it runs");
+    store.fail_commits(u64::MAX, Fault::Full);
+    controller.take(exits(6, &tasks[1..])).unwrap();
+    assert!(matches!(waits[1].try_recv(), Err(TryRecvError::Empty)), "its end is not durable");
+    store.heal();
+    controller.take(Vec::new()).unwrap();
+    assert!(matches!(waits[1].try_recv(), Ok(Answer::Ended { value: 6 })));
+}
+
+#[test]
+fn who_waits_is_told_of_the_end_of_a_job_that_is_forgotten_with_it() {
+    let store = store();
+    let settings = "[general]\nuser_finished_max = 1\n";
+    let (mut controller, tasks) = with_an_array(&store, settings);
+    let job = listen(&mut controller, Ask::Wait { job: JobId(1) });
+    let elements = tasks.map(|task| listen(&mut controller, Ask::WaitElement { task }));
+    let watched = listen(&mut controller, Ask::Watch { job: JobId(1) });
+    controller.take(exits(7, &tasks)).unwrap();
+    assert!(state(&mut controller, "ann").contains("NoJob"), "it is forgotten");
+    assert!(matches!(job.try_recv(), Ok(Answer::Ended { value: 7 })));
+    for element in elements {
+        // The history has its end.
+        let told = element.try_recv();
+        let Ok(Answer::Refused(refusal)) = told else { panic!("{told:?}") };
+        assert_eq!(refusal.kind, RefusalKind::NoJob);
+    }
+    let last = watched.try_iter().last();
+    let finished =
+        matches!(&last, Some(Answer::Noticed { notice: Notice::Finished { value: 7, .. } }));
+    assert!(finished, "{last:?}");
+    match ask(&mut controller, "ann", Ask::History { target: JobId(1).into(), from: None }) {
+        Answer::History { attempts, .. } => {
+            assert_eq!(attempts.iter().map(|of| of.tasks).collect::<Vec<_>>(), [2, 2]);
+        }
         answer => panic!("{answer:?}"),
     }
 }

@@ -216,6 +216,7 @@ fn killed() -> Effect {
 fn attempt() -> AttemptRecord {
     AttemptRecord {
         task: TASK,
+        tasks: 1,
         name: String::new(),
         user: "ann".parse().unwrap(),
         queue: "q".parse().unwrap(),
@@ -303,7 +304,8 @@ fn who_waits_is_told_of_the_end_that_the_engine_knows_of() {
     rig.controller.take(vec![wait]).unwrap();
     assert!(waits.try_recv().is_err());
     rig.script.lock().unwrap().end = Some(JobEnd { value: 9, at: Moment(1) });
-    rig.decide(vec![Effect::JobFinished { job: JobId(1) }, Effect::Obeyed { tasks: 1 }]);
+    let finished = Effect::JobFinished { job: JobId(1), value: 9, at: Moment(1) };
+    rig.decide(vec![finished, Effect::Obeyed { tasks: 1 }]);
     rig.ask(kill());
     assert!(matches!(waits.try_recv(), Ok(Answer::Ended { value: 9 })));
     let late = rig.ask(Ask::Wait { job: JobId(1) });

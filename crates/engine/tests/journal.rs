@@ -220,6 +220,7 @@ fn the_history_is_cut_by_number_and_by_age() {
     let end = |journal: &mut Journal<Shared>, job: u64, at: u64| {
         let effect = Effect::Ended(Box::new(AttemptRecord {
             task: TaskId::only(JobId(job)),
+            tasks: 1,
             name: String::new(),
             user: "ann".parse().unwrap(),
             queue: "q".parse().unwrap(),

@@ -13,6 +13,9 @@ use crate::vocabulary::{Attempt, HostName, Moment, QueueName, TaskId, UserName};
 pub struct AttemptRecord {
     /// Which task.
     pub task: TaskId,
+    /// How many tasks its job has; 0 in entries of versions that did not say so.
+    #[serde(default)]
+    pub tasks: u32,
     /// Name of its job.
     pub name: String,
     /// Whose.

@@ -483,6 +483,10 @@ pub enum Effect {
     JobFinished {
         /// Which job.
         job: JobId,
+        /// Its exit value: the grid may have forgotten it by the time somebody is told.
+        value: u8,
+        /// When the last of them ended.
+        at: Moment,
     },
     /// A job is no longer known to the grid; the history is not concerned.
     Forgotten {

@@ -68,6 +68,16 @@ impl Job {
         self.submitted
     }
 
+    /// Its exit value, as far as its tasks have ended: that of the first one that failed.
+    #[must_use]
+    pub fn exit_value(&self) -> u8 {
+        let mut values = self.tasks.iter().map(|task| match task {
+            Task::Finished(finish) => finish.cause.exit_value(finish.exit.as_ref()),
+            Task::Pending(_) | Task::Held(_) | Task::Active(_) => 0,
+        });
+        values.find(|value| *value != 0).unwrap_or(0)
+    }
+
     /// How many of its tasks are how far.
     #[must_use]
     pub fn tally(&self) -> &Tally {

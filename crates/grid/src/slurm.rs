@@ -40,8 +40,17 @@ pub fn option_fault(option: &str) -> Option<String> {
     if let Some(own) = OWN.into_iter().find(|own| own.starts_with(name)) {
         return Some(format!("another option: the grid gives --{own} itself"));
     }
-    (constraint_of(option) == Some(""))
-        .then(|| "a constraint, such as --constraint=ssd&big".to_owned())
+    let is_one = constraint_of(option).is_none_or(is_constraint);
+    (!is_one).then(|| {
+        "a constraint as Slurm reads it, of names with & or | between, such as --constraint=ssd&big".to_owned()
+    })
+}
+
+/// Whether Slurm may read this as a constraint. Of what only Slurm understands (`[a|b]`, `a*2`) Slurm says whether it is one; nodes of
+/// Slurm may have features with signs that those of hosts do not have.
+fn is_constraint(value: &str) -> bool {
+    let read = Features::of_slurm(&value.replace(['=', ':', '+', '/', '%'], "_"));
+    value.contains(['[', ']', '*']) || read.is_ok_and(|read| !read.forbids())
 }
 
 /// The value of an option that is a constraint, by any beginning of its name that sbatch takes.
@@ -67,7 +76,7 @@ pub fn with_features(
         Some(None) => features.clone(),
         None => {
             return Err(format!(
-                "--constraint={} of its queue cannot be combined with the features of a job, as it is more than names with & and |: \
+                "--constraint={} of its queue cannot be combined with the features of a job, because it uses more than feature names, & and |: \
                  omit the features, or submit it to another queue",
                 of_queue.unwrap_or_default()
             ));
@@ -99,6 +108,8 @@ mod tests {
             "--exclusive",
             "--constraint=ssd&big",
             "--constraint=rack*4",
+            "--constraint=(a|b)&c",
+            "--constraint=os=rocky&net:ib",
             "--cons=[a|b]",
         ] {
             assert_eq!(option_fault(option), None, "{option}");
@@ -106,7 +117,11 @@ mod tests {
         for option in ["", "-p", "--", "--=", "long", "--partition\0"] {
             assert!(option_fault(option).unwrap().contains("--partition=long"), "{option:?}");
         }
-        assert!(option_fault("--constr=").unwrap().contains("--constraint=ssd&big"));
+        for constraint in ["", "ssd&&big", "a||b", "ssd big", "!a", "ssd&", "&ssd", "(a|b", "a|!b"]
+        {
+            let fault = option_fault(&format!("--constr={constraint}"));
+            assert!(fault.unwrap().contains("--constraint=ssd&big"), "{constraint}");
+        }
         for option in ["--wrap=true", "--output=/dev/null", "--arr=1-3", "--hold"] {
             assert!(option_fault(option).unwrap().contains("itself"), "{option}");
         }
@@ -124,7 +139,7 @@ mod tests {
         assert!(why.contains("with the --constraint of its queue") && why.contains("64"), "{why}");
         assert_eq!(with_features(&options, None).unwrap(), options);
         // What only Slurm understands goes with jobs that need nothing else.
-        for constraint in ["[a|b]", "a*2", "!a"] {
+        for constraint in ["[a|b]", "a*2"] {
             let options = [format!("--constraint={constraint}")];
             assert_eq!(with_features(&options, None).unwrap(), options);
             let why = with_features(&options, Some(&"ssd".parse().unwrap())).unwrap_err();

@@ -162,9 +162,24 @@ fn wait_takes_the_end_of_forgotten_jobs_from_the_history_and_names_what_nobody_k
     grid.wait_for(&failed, "exited");
     let limited = grid.submit(&["--time-limit", "1 s"], "sleep 60");
     let array = grid.submit(&["-J", "a[1-3]"], "test $FOREBAY_INDEX != 2");
-    for job in [&limited, &array] {
-        let _ = grid.forebay(&["wait", job], &[]);
+    // The array is more than the grid keeps, so it is forgotten with its end.
+    for (job, code) in [(&limited, 143), (&array, 1)] {
+        let _ = grid.forebay(&["wait", job], &[]).expect_code(code);
     }
+    let options = ["submit", "--wait", "-J", "a[1-2]", "--", "sh", "-c", "exit $FOREBAY_INDEX"];
+    let _ = grid.forebay(&options, &[]).expect_code(1);
+    // Elements that are killed before they start have no history.
+    let killed =
+        grid.submit(&["-n", "4", "-J", "k[1-2]"], "while test ! -e gok; do sleep 0.05; done");
+    grid.wait_for(&format!("{killed}[1]"), "running");
+    grid.forebay(&["kill", &format!("{killed}[2]")], &[]).succeeds();
+    std::fs::write(grid.jobs.join("gok"), "").unwrap();
+    wait_until("the array with a killed element is forgotten", LIMIT, || {
+        grid.forebay(&["jobs", &killed], &[]).stderr.contains("only its history")
+    });
+    let said = grid.forebay(&["wait", &killed], &[]).expect_code(127);
+    assert!(said.stderr.contains("killed before they started"), "{said:?}");
+    let _ = grid.forebay(&["wait", &format!("{killed}[1]")], &[]).expect_code(0);
     let last = grid.submit(&[], "while test ! -e go; do sleep 0.05; done; echo last > last");
     wait_until("all but the last one are forgotten", LIMIT, || {
         let _ = grid.forebay(&["submit", "--wait", "--", "true"], &[]).status;
@@ -180,17 +195,27 @@ fn wait_takes_the_end_of_forgotten_jobs_from_the_history_and_names_what_nobody_k
     let said = grid.forebay(&["wait", &array, &format!("{array}[1]"), &second, "--json"], &[]);
     let lines = "{\"exit\":1,\"job\":3}\n{\"exit\":0,\"index\":1,\"job\":3}\n{\"exit\":1,\"index\":2,\"job\":3}\n";
     assert_eq!(said.expect_code(1).stdout, lines);
-    // What nobody knows is named at once, and the others are waited for.
+    // An unknown job is reported at once, and the others are waited for; what is forgotten meanwhile as well.
+    let flow = "[flow]\nname = \"f\"\n[[job]]\nname = \"a\"\ncommand = \"true\"\n";
+    std::fs::write(grid.jobs.join("f.toml"), flow).unwrap();
+    let run = grid.forebay(&["flow", "run", "f.toml", "--wait"], &[]).output().trim().to_owned();
     let mut command = Command::new(forebay());
     command.args(["wait", "999", &format!("{array}[7]"), &last, &failed]);
+    command.args(["--flow", &run, "--flow", "77"]);
     command.env("FOREBAY_GRID", &grid.root).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut waiter = command.spawn().unwrap();
     let mut said = BufReader::new(waiter.stderr.take().unwrap()).lines().map(Result::unwrap);
     assert!(said.next().unwrap().contains("job 999 is not known"));
     assert!(said.next().unwrap().contains("job 3[7] is not known"));
+    assert!(said.next().unwrap().contains("flow 77 is not known"), "and the run is known");
+    grid.forebay(&["submit", "--wait", "--", "true"], &[]).succeeds();
+    wait_until("the run is forgotten", LIMIT, || {
+        grid.forebay(&["flow", "show", &run], &[]).status.code() != Some(0)
+    });
     assert!(waiter.try_wait().unwrap().is_none(), "it waits for the last one");
     std::fs::write(grid.jobs.join("go"), "").unwrap();
+    assert!(said.next().unwrap().contains(&format!("flow {run} is not known")));
     assert_eq!(waiter.wait().unwrap().code(), Some(127));
     assert_eq!(grid.lines("last"), ["last"]);
     let said = grid.forebay(&["wait", &failed, "999", "--json"], &[]).expect_code(5);

@@ -62,6 +62,9 @@ fn users_with_other_numbers_on_another_node_are_refused_with_both_numbers() {
     std::fs::write(&file, there.join("\n") + "\n").expect("writes");
     grid.up_with_users(1, &file).succeeds();
     // Number 1 is somebody else there.
+    wait_until("the grid answers there", LIMIT, || {
+        !grid.as_user(1, ANN, &["jobs"]).stderr.contains("does not answer")
+    });
     // Each time: the refusal is on its way before the controller is asked anything.
     for _ in 0..20 {
         let refused = grid.as_user(1, ANN, &["jobs"]).refused();

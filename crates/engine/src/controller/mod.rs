@@ -39,7 +39,7 @@ use crate::controller::sessions::{Orders, Sessions};
 use crate::controller::steady::{Reading, Steady};
 use crate::controller::using::Uses;
 use crate::controller::watch::Watches;
-use crate::engine::Engine;
+use crate::engine::{Engine, JobEnd};
 use crate::journal::Journal;
 use crate::journal::replay::Replay;
 use crate::journal::reserve::Reserve;
@@ -400,13 +400,17 @@ impl<S: Store> Controller<S> {
         }
     }
 
-    /// Tells who waits for elements of these jobs which of them have ended.
+    /// Tells who waits for elements of these jobs which of them have ended or were forgotten.
     fn tell_ends(&mut self, jobs: &BTreeSet<JobId>) {
         let awaited = self.element_waits.keys().filter(|task| jobs.contains(&task.job));
-        let ended: Vec<(TaskId, u8)> =
-            awaited.filter_map(|task| Some((task, self.engine.task_end(task)?.value))).collect();
-        for (task, value) in ended {
-            self.element_waits.tell_last(task, &Answer::Ended { value });
+        let told = awaited.filter_map(|task| match self.engine.task_end(task) {
+            Some(JobEnd { value, .. }) => Some((task, Answer::Ended { value })),
+            None if self.engine.state(task).is_some() => None,
+            // Its job was forgotten with its end, which the history has.
+            None => Some((task, Answer::no_job(task.into()))),
+        });
+        for (task, answer) in told.collect::<Vec<_>>() {
+            self.element_waits.tell_last(task, &answer);
         }
     }
 
@@ -535,10 +539,9 @@ impl<S: Store> Controller<S> {
                     self.outboxes.tell(host, Order::ReleaseWork { task, requeues });
                 }
             }
-            Effect::JobFinished { job } => {
-                let value = self.engine.end(job).map_or(0, |end| end.value);
+            Effect::JobFinished { job, value, at } => {
                 self.waits.tell_last(job, &Answer::Ended { value });
-                self.watches.finished(&*self.engine, job);
+                self.watches.finished(job, JobEnd { value, at });
                 if let Some(notifier) = &mut self.notifier {
                     notifier.finished(&*self.engine, job);
                 }
@@ -597,9 +600,8 @@ impl<S: Store> Controller<S> {
         let answer = match effect {
             FlowEffect::Accepted { flow } => FlowAnswer::Accepted(*flow),
             FlowEffect::Scheduled { schedule } => FlowAnswer::Scheduled(*schedule),
-            FlowEffect::Finished { flow } => {
-                let (_, state) = self.engine.flow(*flow)?;
-                let answer = Answer::Flow { flow: FlowAnswer::Ended(state) };
+            FlowEffect::Finished { flow, state } => {
+                let answer = Answer::Flow { flow: FlowAnswer::Ended(*state) };
                 self.flow_waits.tell_last(*flow, &answer);
                 return None;
             }
@@ -643,17 +645,17 @@ impl<S: Store> Controller<S> {
     }
 }
 
-/// Jobs of which tasks may have ended.
+/// Jobs of which tasks may have ended or were forgotten.
 fn touched(outcome: &Outcome) -> BTreeSet<JobId> {
     let changed = outcome.records.iter().filter_map(|record| match &record.change {
         Change::Task { task, .. } => Some(task.job),
-        Change::Waiting { job, .. } => Some(*job),
+        Change::Waiting { job, .. } | Change::Forgotten(job) => Some(*job),
         _ => None,
     });
     // An engine without records says it in its effects.
     let ended = outcome.effects.iter().filter_map(|effect| match effect {
         Effect::Ended(record) => Some(record.task.job),
-        Effect::JobFinished { job } => Some(*job),
+        Effect::JobFinished { job, .. } | Effect::Forgotten { job } => Some(*job),
         _ => None,
     });
     changed.chain(ended).collect()

@@ -9,14 +9,15 @@
 //! Before it comes to that, the journal lives on its reserve ([`crate::journal::reserve`]), and only what makes it grow is
 //! refused: new jobs and flows.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use forebay_grid::Effect;
-use forebay_grid::vocabulary::HostName;
+use forebay_grid::vocabulary::{HostName, JobId};
 use forebay_store::{Store, StoreError};
 
-use super::{Controller, Taken};
+use super::{Controller, Taken, touched};
 use crate::controller::input::{Follow, Input};
 use crate::protocol::flow::FlowAsk;
 use crate::protocol::{Answer, Ask, Order, RefusalKind, Report};
@@ -31,6 +32,8 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) struct Stall {
     effects: Vec<Effect>,
     parts: Vec<(usize, Follow)>,
+    /// Jobs of which tasks may have ended or were forgotten.
+    touched: BTreeSet<JobId>,
     /// What hosts and flows said since.
     held: Vec<Input>,
     since: Instant,
@@ -130,6 +133,7 @@ impl<S: Store> Controller<S> {
     pub(super) fn begin_stall(&mut self, taken: Taken, error: &anyhow::Error) {
         let now = self.time.instant();
         let stall = Stall {
+            touched: touched(&taken.outcome),
             effects: taken.outcome.effects,
             parts: taken.parts,
             held: Vec::new(),
@@ -247,6 +251,7 @@ impl<S: Store> Controller<S> {
         let lasted = self.time.instant().saturating_duration_since(stall.since);
         tracing::info!(?lasted, "the journal can be written again");
         self.carry_all_out(stall.effects, stall.parts);
+        self.tell_ends(&stall.touched);
         self.engine.excuse_silence(u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX));
         self.apply(stall.held);
         self.settle()

@@ -96,12 +96,9 @@ impl Watches {
     }
 
     /// All tasks of a job have ended.
-    pub fn finished(&mut self, engine: &dyn Engine, job: JobId) {
-        if self.jobs.has(job)
-            && let Some(notice) = finished(engine, job)
-        {
-            self.jobs.tell_last(job, &Answer::Noticed { notice });
-        }
+    pub fn finished(&mut self, job: JobId, JobEnd { value, at }: JobEnd) {
+        let notice = Notice::Finished { job, value, at };
+        self.jobs.tell_last(job, &Answer::Noticed { notice });
     }
 
     /// A connection has ended.

@@ -111,6 +111,8 @@ pub enum FlowEffect {
     Finished {
         /// Which.
         flow: FlowId,
+        /// What became of it: the grid may have forgotten it by the time somebody is told.
+        state: FlowState,
     },
 }
 

@@ -249,9 +249,7 @@ impl Grid {
         self.index.wake(&self.ledger, job, &places);
         let release = |(task, requeues)| Effect::ReleaseWork { task, requeues, host: None };
         out.effects.extend(areas.into_iter().map(release));
-        if self.ledger.jobs[&job].tally.is_finished() {
-            out.effects.push(Effect::JobFinished { job });
-        }
+        self.say_if_finished(job, out);
     }
 
     pub(super) fn switch_queue(

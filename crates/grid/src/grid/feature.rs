@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::config::{HostConfig, QueueConfig};
+use crate::config::{HostConfig, HostEngine, QueueConfig};
 use crate::event::Refusal;
 use crate::grid::Grid;
 use crate::ready::Shape;
 use crate::slurm::with_features;
 use crate::spec::JobSpec;
-use crate::vocabulary::{FeatureName, HostName, QueueId};
+use crate::vocabulary::{FeatureName, HostId, HostName, QueueId};
 
 impl Grid {
     /// Whether a host has what a job needs, as the settings say; one that they do not name has no features.
@@ -20,6 +20,19 @@ impl Grid {
     /// Why Slurm cannot be told what a job needs in a queue, if it cannot.
     pub(super) fn slurm_fault(&self, queue: &QueueConfig, shape: &Shape) -> Option<String> {
         with_features(&queue.slurm, shape.features.as_ref()).err()
+    }
+
+    /// Whether a host that stands for Slurm has what a job needs.
+    fn slurm_has_features(&self, shape: &Shape) -> bool {
+        let hosts = &self.ledger.config.hosts;
+        let joined = (0..self.ledger.hosts.len() as u32).map(HostId);
+        let mut of_slurm = joined
+            .filter(|host| self.is_slurm(*host))
+            .map(|host| self.index.hosts[host.0 as usize].config.map(|place| &hosts[place]));
+        of_slurm.any(|host| self.has_features(shape, host))
+            || hosts.iter().any(|host| {
+                host.engine == HostEngine::Slurm && self.has_features(shape, Some(host))
+            })
     }
 
     /// Features of a host, as the settings say.
@@ -58,6 +71,9 @@ impl Grid {
             return Some(Refusal::Invalid(fault));
         }
         let why = self.slurm_fault(self.queue_config(queue)?, shape)?;
+        if !self.slurm_has_features(shape) {
+            return None;
+        }
         let plain = Shape { features: None, ..shape.clone() };
         let fault = format!("it could run through Slurm only, and {why}");
         self.may_ever_run(queue, &plain).then_some(Refusal::Invalid(fault))

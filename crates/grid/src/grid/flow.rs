@@ -277,7 +277,7 @@ impl Grid {
                 let state = self.outcome_of(run);
                 self.record_flow(FlowChange::Ended { flow, state }, out);
                 self.index.flow_ended(&self.ledger, flow);
-                out.effects.push(Effect::Flow(FlowEffect::Finished { flow }));
+                out.effects.push(Effect::Flow(FlowEffect::Finished { flow, state }));
             }
         }
         debug_assert!(self.index.flows_again.is_empty(), "runs are kept that nobody looks at");

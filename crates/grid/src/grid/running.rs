@@ -188,6 +188,7 @@ impl Grid {
         let host = self.host_name(run.host);
         out.effects.push(Effect::Ended(Box::new(AttemptRecord {
             task,
+            tasks: job.spec.tasks(),
             name: job.spec.name.clone(),
             user: self.ledger.users.at(job.user.0).clone(),
             queue: self.ledger.queues.at(job.queue.0).clone(),
@@ -213,10 +214,17 @@ impl Grid {
             Fate::Finished(_) => {
                 let requeues = run.requeues;
                 out.effects.push(Effect::ReleaseWork { task, requeues, host: Some(host) });
-                if self.ledger.jobs[&task.job].tally.is_finished() {
-                    out.effects.push(Effect::JobFinished { job: task.job });
-                }
+                self.say_if_finished(task.job, out);
             }
+        }
+    }
+
+    /// Says that a job has ended, if all of it has.
+    pub(super) fn say_if_finished(&self, job: JobId, out: &mut Outcome) {
+        let entry = &self.ledger.jobs[&job];
+        if entry.tally.is_finished() {
+            let (value, at) = (entry.exit_value(), self.now);
+            out.effects.push(Effect::JobFinished { job, value, at });
         }
     }
 

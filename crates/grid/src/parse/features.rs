@@ -202,14 +202,13 @@ fn in_order(scanner: &mut Scanner<'_>, depth: u32) -> Result<Features, ParseErro
     let mut read = one(scanner, depth, in_order)?;
     loop {
         scanner.skip_blanks();
-        let kind: fn(Vec<Features>) -> Features =
-            if scanner.take("&&") || scanner.take("&") || scanner.take(",") {
-                Features::All
-            } else if scanner.take("||") || scanner.take("|") {
-                Features::Any
-            } else {
-                return Ok(read);
-            };
+        let kind: fn(Vec<Features>) -> Features = if scanner.take("&") || scanner.take(",") {
+            Features::All
+        } else if scanner.take("|") {
+            Features::Any
+        } else {
+            return Ok(read);
+        };
         read = joined(vec![read, one(scanner, depth, in_order)?], kind);
     }
 }
@@ -330,7 +329,7 @@ mod tests {
         ] {
             assert_eq!(Features::of_slurm(text).unwrap().to_string(), written, "{text}");
         }
-        for bad in ["", "a&", "|a", "(a|b", "a b", "a&|b", "a*2"] {
+        for bad in ["", "a&", "|a", "(a|b", "a b", "a&|b", "a&&b", "a||b", "a*2"] {
             assert!(Features::of_slurm(bad).is_err(), "{bad}");
         }
     }

@@ -111,6 +111,18 @@ fn slurm_is_asked_for_features_unless_one_must_not_be_there() {
 }
 
 #[test]
+fn a_queue_is_not_said_to_need_slurm_for_features_that_slurm_lacks() {
+    let settings = "[[host]]\nname = \"s\"\nengine = \"slurm\"\nfeatures = [\"ssd\"]\n[[host]]\n\
+                    name = \"a\"\nfeatures = [\"avx512\"]\n[[queue]]\nname = \"normal\"\n\
+                    hosts = \"s\"\nslurm = [\"--constraint=[x|y]\"]\n";
+    let mut rig = Rig::new(settings, &[("s", 4), ("a", 1)]);
+    let refused = refusal(&rig.submit_as("u", needs("avx512")));
+    assert!(refused.contains("queue normal") && !refused.contains("Slurm"), "{refused}");
+    let refused = refusal(&rig.submit_as("u", needs("ssd")));
+    assert!(refused.contains("through Slurm only, and --constraint=[x|y]"), "{refused}");
+}
+
+#[test]
 fn a_constraint_of_a_queue_is_refused_where_it_cannot_be_joined_with_the_features_of_a_job() {
     let names = (0..7).flat_map(|n| [format!("\"a{n}\""), format!("\"b{n}\"")]);
     let names = names.collect::<Vec<_>>().join(", ");

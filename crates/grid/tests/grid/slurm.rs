@@ -103,7 +103,12 @@ fn options_of_a_queue_go_with_the_start_and_losses_are_slurms_own() {
     assert_eq!(loss.to_string(), "lost: Slurm reports NODE_FAIL");
     rig.send(Event::Lost { host: host(), task, attempt: Attempt(1), loss });
     assert!(matches!(rig.grid.state(task), Some(State::Finished { .. })));
-    let refused = Config::read("[[queue]]\nname = \"q\"\nslurm = [\"--wrap=x\"]").unwrap_err();
+    let of_queue = |option: &str| {
+        Config::read(&format!("[[queue]]\nname = \"q\"\nslurm = [\"{option}\"]")).unwrap_err()
+    };
+    let refused = of_queue("--constraint=ssd&&big").to_string();
+    assert!(refused.contains("line 3") && refused.contains("--constraint=ssd&big"), "{refused}");
+    let refused = of_queue("--wrap=x");
     assert!(refused.to_string().contains("line 3") && refused.to_string().contains("--wrap"));
 }
 

@@ -332,8 +332,9 @@ pub(super) fn wait(which: &Which, flow: FlowId) -> Result<FlowState> {
         answer => return Err(no_sense(&answer)),
     };
     if state != FlowState::Done {
-        let failed = view(which, flow)?.failed.join(", ");
-        note!("forebay: flow {flow} {}: {failed}", state.word());
+        // It may be forgotten already.
+        let failed = view(which, flow).map(|view| format!(": {}", view.failed.join(", ")));
+        note!("forebay: flow {flow} {}{}", state.word(), failed.unwrap_or_default());
     }
     Ok(state)
 }

@@ -16,6 +16,7 @@ use forebay_grid::vocabulary::{Moment, ProfileName};
 use super::batch::{self, Print};
 use super::job_file::{JobFile, Program};
 use super::placement::Placement;
+use super::wait::UNKNOWN;
 use super::{Which, detail, memory, no_sense, print_json};
 use crate::compat::{has_other_lines, of_other_lines};
 use crate::output::put;
@@ -274,7 +275,9 @@ impl Submit {
         if !self.wait {
             return Ok(ExitCode::SUCCESS);
         }
-        let value = self.which.wait_for(job.into())?;
+        let Some(value) = self.which.wait_for(job.into())? else {
+            return Ok(ExitCode::from(UNKNOWN));
+        };
         self.which.say_end(job.into());
         Ok(ExitCode::from(value))
     }

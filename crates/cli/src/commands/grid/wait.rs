@@ -22,10 +22,10 @@ pub(super) const AREA_LIMIT: &str =
     "was killed: its work areas held more than area_limit of its queue";
 
 /// How a job ended that had to have ended by a time.
-pub(super) const DEADLINE: &str = "was ended: its --deadline has come";
+pub(super) const DEADLINE: &str = "was killed at its --deadline";
 
-/// The exit code of what nobody knows, as wait of a shell has it.
-const UNKNOWN: u8 = 127;
+/// The exit code of what is not known, as wait of a shell has it.
+pub(super) const UNKNOWN: u8 = 127;
 
 /// Wait until jobs, elements of arrays or runs of flows have ended.
 ///
@@ -33,9 +33,9 @@ const UNKNOWN: u8 = 127;
 /// that is not 0, in the order in which they are named, runs last. An array has ended when all of its elements have; its exit code is that of the
 /// first one that failed.
 ///
-/// Jobs may be waited for before and after their end, also while the controller restarts. Of a job that the grid has forgotten, the end is looked
-/// up in the history (which does not know elements that were never started). What nobody knows is named at once on standard error and counts as
-/// 127, as in a shell; the others are waited for.
+/// Jobs may be waited for before and after their end, also while the controller restarts. The end of a job that the grid has forgotten is looked
+/// up in the history, which has no elements that were never started: if elements are missing there and all others succeeded, the end of the array is
+/// not known. An unknown job is reported at once on standard error and counts as exit code 127, as in a shell; the others are waited for.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay wait 12
@@ -51,7 +51,7 @@ pub struct Wait {
     /// Number of a run of a flow; may be repeated.
     #[arg(long, value_name = "RUN", value_parser = |text: &str| text.parse::<FlowId>())]
     flow: Vec<FlowId>,
-    /// Print JSON: an object a line, as each has ended; "exit" is null if it is not known.
+    /// Print JSON: one object per line, as each one ends; "exit" is null if it is not known.
     #[arg(long)]
     json: bool,
 }
@@ -80,19 +80,32 @@ impl Awaited {
         }
     }
 
-    /// Waits for the end, says how it was unless it was an end by itself, and gives the exit code.
-    fn end(self, which: &Which) -> Result<u8> {
+    /// Waits for the end, says how it was unless it was an end by itself, and gives the exit code. Of what was forgotten meanwhile it is
+    /// said that its end is not known.
+    fn end(self, which: &Which) -> Result<Option<u8>> {
         match self {
             Awaited::Job(target) => {
                 let value = which.wait_for(target)?;
-                which.say_end(target);
+                if value.is_some() {
+                    which.say_end(target);
+                }
                 Ok(value)
             }
-            Awaited::Run(run) => {
-                let state = flow::wait(which, run)?;
-                Ok(if state == FlowState::Done { 0 } else { 1 })
-            }
+            Awaited::Run(run) => match flow::wait(which, run) {
+                Ok(state) => Ok(Some(if state == FlowState::Done { 0 } else { 1 })),
+                Err(error) if is_no_flow(&error) => {
+                    self.say_unknown();
+                    Ok(None)
+                }
+                Err(error) => Err(error),
+            },
         }
+    }
+
+    fn say_unknown(self) {
+        note!(
+            "forebay: {self} is not known: there is none with this number, or the grid and its history have forgotten it"
+        );
     }
 
     /// As JSON has it.
@@ -132,16 +145,14 @@ impl Wait {
         for one in jobs.chain(self.flow.iter().copied().map(Awaited::Run)) {
             let is_known = one.is_known(&mut client)?;
             if !is_known {
-                note!(
-                    "forebay: {one} is not known: there is none with this number, or the grid and its history have forgotten it"
-                );
+                one.say_unknown();
             }
             awaited.push((one, is_known));
         }
         drop(client);
         let mut first = 0;
         for (one, is_known) in awaited {
-            let exit = if is_known { Some(one.end(&self.which)?) } else { None };
+            let exit = if is_known { one.end(&self.which)? } else { None };
             if self.json {
                 put_json_line(&one.line(exit))?;
             }
@@ -149,6 +160,17 @@ impl Wait {
         }
         Ok(ExitCode::from(first))
     }
+}
+
+/// The exit code of a job or an element that the grid has forgotten, by the last attempts in its history: that of the first element that failed.
+/// None if the history does not have it, or lacks elements while all others succeeded.
+fn end_in_history(target: Target, last: &[AttemptRecord]) -> Option<u8> {
+    let first = last.first()?;
+    // Indices of arrays start at 1.
+    let is_one = target.index.is_some() || first.task.index == 0;
+    let is_whole = is_one || usize::try_from(first.tasks) == Ok(last.len());
+    let failed = last.iter().map(AttemptRecord::exit_value).find(|value| *value != 0);
+    failed.or(is_whole.then_some(0))
 }
 
 /// How a task ended.
@@ -183,22 +205,28 @@ impl Which {
         }
     }
 
-    /// Waits for the end of a job or an element; its exit code. Of one that is no longer known the history says it.
-    pub(super) fn wait_for(&self, target: Target) -> Result<u8> {
+    /// Waits for the end of a job or an element; its exit code. Of one that is no longer known the history says it; if it cannot, that is
+    /// said.
+    pub(super) fn wait_for(&self, target: Target) -> Result<Option<u8>> {
         let ask = match target {
             Target { job, index: None } => Ask::Wait { job },
             Target { job, index: Some(index) } => Ask::WaitElement { task: TaskId { job, index } },
         };
         match self.wait(&ask) {
-            Ok(Answer::Ended { value }) => Ok(value),
+            Ok(Answer::Ended { value }) => Ok(Some(value)),
             Ok(answer) => Err(no_sense(&answer)),
             Err(error) if is_no_job(&error) => {
                 let last = self.client()?.last_attempts(target)?;
+                let value = end_in_history(target, &last);
                 if last.is_empty() {
-                    return Err(error);
+                    Awaited::Job(target).say_unknown();
+                } else if value.is_none() {
+                    note!(
+                        "forebay: the end of job {target} is not known: the grid has forgotten it, and its history does not have all of its \
+                         elements, such as those that were killed before they started"
+                    );
                 }
-                let mut values = last.iter().map(AttemptRecord::exit_value);
-                Ok(values.find(|value| *value != 0).unwrap_or(0))
+                Ok(value)
             }
             Err(error) => Err(error),
         }
@@ -257,5 +285,53 @@ impl Which {
             }
             Ok(_) | Err(_) => "its dependency can no longer become true".to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_grid::task::{Cause, Fate};
+    use forebay_grid::vocabulary::{Attempt, JobId, Moment};
+
+    use super::*;
+
+    fn ended(index: u32, tasks: u32, code: u8) -> AttemptRecord {
+        AttemptRecord {
+            task: TaskId { job: JobId(3), index },
+            tasks,
+            name: "a".to_owned(),
+            user: "ann".parse().unwrap(),
+            queue: "normal".parse().unwrap(),
+            project: String::new(),
+            host: "h1".parse().unwrap(),
+            attempt: Attempt(1),
+            slots: 1,
+            submitted: Moment(1),
+            launched: Moment(2),
+            started: Some(Moment(3)),
+            ended: Moment(4),
+            exit: Some(Exit::Code(code)),
+            loss: None,
+            usage: None,
+            fate: Fate::Finished(Cause::Exited),
+        }
+    }
+
+    #[test]
+    fn an_array_without_its_killed_elements_in_the_history_has_not_succeeded() {
+        let (array, third): (Target, Target) = ("3".parse().unwrap(), "3[3]".parse().unwrap());
+        let good = |count: u32, tasks| (1..=count).map(move |index| ended(index, tasks, 0));
+        let end = |target, last: Vec<AttemptRecord>| end_in_history(target, &last);
+        assert_eq!(end(array, good(3, 3).collect()), Some(0));
+        assert_eq!(end(array, good(2, 3).collect()), None);
+        assert_eq!(
+            end(array, good(1, 3).chain([ended(3, 3, 5), ended(4, 3, 6)]).collect()),
+            Some(5)
+        );
+        assert_eq!(end(third, vec![ended(3, 9, 0)]), Some(0));
+        assert_eq!(end(third, Vec::new()), None);
+        // Entries of versions that did not say how many there are.
+        assert_eq!(end(array, vec![ended(0, 0, 0)]), Some(0));
+        assert_eq!(end(array, good(3, 0).collect()), None);
     }
 }

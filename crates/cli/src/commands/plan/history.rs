@@ -356,6 +356,7 @@ mod tests {
         let usage = Usage { real_seconds: 4.0, user_seconds: 3.0, ..Usage::default() };
         let record = AttemptRecord {
             task: TaskId { job: JobId(number), index: 0 },
+            tasks: 1,
             name: String::new(),
             user: "ann".parse().unwrap(),
             queue: "normal".parse().unwrap(),

@@ -89,7 +89,7 @@ impl Engine for Grid {
             Task::Finished(finish) => Some(finish.ended),
             Task::Pending(_) | Task::Held(_) | Task::Active(_) => None,
         });
-        Some(JobEnd { value: exit_value(job), at: ends.max().unwrap_or_default() })
+        Some(JobEnd { value: job.exit_value(), at: ends.max().unwrap_or_default() })
     }
 
     fn state(&self, task: TaskId) -> Option<State> {
@@ -202,13 +202,4 @@ fn answer(grid: &Grid, user: &UserName, ask: &Ask) -> Answer {
             Answer::refused(RefusalKind::NotUnderstood, "this request is not supported here")
         }
     }
-}
-
-/// The exit value of a job, as far as its tasks have ended.
-fn exit_value(job: &Job) -> u8 {
-    let values = job.tasks().map(|(_, task)| match task {
-        Task::Finished(finish) => finish.cause.exit_value(finish.exit.as_ref()),
-        Task::Pending(_) | Task::Held(_) | Task::Active(_) => 0,
-    });
-    values.into_iter().find(|value| *value != 0).unwrap_or(0)
 }

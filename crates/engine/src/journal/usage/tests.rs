@@ -13,6 +13,7 @@ fn record(job: u64, user: &str, day: u64, waited_ms: u64, cpu: f64, code: u8) ->
     let launched = submitted + waited_ms;
     AttemptRecord {
         task: TaskId::only(JobId(job)),
+        tasks: 1,
         name: String::new(),
         user: user.parse().unwrap(),
         queue: if job.is_multiple_of(2) { "even" } else { "odd" }.parse().unwrap(),

@@ -47,7 +47,8 @@ fn a_flow_is_one_record_and_its_order_is_that_of_its_conditions() {
     exit(&mut rig, 1, 0);
     exit(&mut rig, 2, 0);
     let effects = exit(&mut rig, 3, 0);
-    assert!(effects.contains(&Effect::Flow(FlowEffect::Finished { flow: FlowId(1) })));
+    let finished = FlowEffect::Finished { flow: FlowId(1), state: FlowState::Done };
+    assert!(effects.contains(&Effect::Flow(finished)));
     assert_eq!(state(&rig, 1), FlowState::Done);
 }
 
