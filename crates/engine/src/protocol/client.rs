@@ -89,7 +89,7 @@ impl Client {
     /// Asks and waits for the answer. What only looks is asked again if another controller of a cluster takes over meanwhile.
     ///
     /// # Errors
-    /// If the controller went away or has too many connections, or refused: [`Refusal`](crate::protocol::Refusal) with its reason.
+    /// If the controller went away or has too many connections, or refused: [`Refusal`] with its reason.
     pub fn ask(&mut self, ask: &Ask) -> Result<Answer> {
         let mut answer = self.exchange(ask);
         if answer.is_err() && ask.only_looks() && self.is_of_cluster() {
