@@ -92,8 +92,12 @@ pub trait Ownership: Send + Sync {
     /// # Errors
     /// Why it cannot be checked.
     fn examine_host(&self) -> Result<String, String> {
-        Err("this daemon does not check its host".to_owned())
+        host_unchecked()
     }
+}
+
+fn host_unchecked() -> Result<String, String> {
+    Err("this daemon does not check its host".to_owned())
 }
 
 /// A node that serves no filesets: it is a member, and others never hear of a fileset from it. It may serve disks.
@@ -134,7 +138,7 @@ impl Ownership for NoFilesets {
     fn examine_host(&self) -> Result<String, String> {
         match &self.host {
             Some(examine) => examine(),
-            None => Err("this daemon does not check its host".to_owned()),
+            None => host_unchecked(),
         }
     }
 }

@@ -321,12 +321,13 @@ impl Run {
             flow.to_string()
         };
         put(format!("{text}\n").as_bytes()).with_context(|| format!("flow {flow} was accepted"))?;
-        if self.wait { wait_for_code(&self.which, flow) } else { Ok(ExitCode::SUCCESS) }
+        let value = if self.wait { wait(&self.which, flow)? } else { 0 };
+        Ok(ExitCode::from(value))
     }
 }
 
-/// Waits for the end of a run; says why if it was not done.
-pub(super) fn wait(which: &Which, flow: FlowId) -> Result<FlowState> {
+/// Waits for the end of a run; says why if it was not done. Returns the exit value of a command that waits for it.
+pub(super) fn wait(which: &Which, flow: FlowId) -> Result<u8> {
     let state = match which.wait(&Ask::Flow { flow: FlowAsk::Wait(flow) })? {
         Answer::Flow { flow: FlowAnswer::Ended(state) } => state,
         answer => return Err(no_sense(&answer)),
@@ -336,12 +337,7 @@ pub(super) fn wait(which: &Which, flow: FlowId) -> Result<FlowState> {
         let failed = view(which, flow).map(|view| format!(": {}", view.failed.join(", ")));
         note!("forebay: flow {flow} {}{}", state.word(), failed.unwrap_or_default());
     }
-    Ok(state)
-}
-
-/// The exit code of a command that waits for the end of a run.
-fn wait_for_code(which: &Which, flow: FlowId) -> Result<ExitCode> {
-    Ok(ExitCode::from(if wait(which, flow)? == FlowState::Done { 0 } else { 1 }))
+    Ok(u8::from(state != FlowState::Done))
 }
 
 fn view(which: &Which, flow: FlowId) -> Result<FlowView> {
@@ -456,11 +452,8 @@ impl OneRun {
 impl Rerun {
     fn run(self) -> Result<ExitCode> {
         self.run.obey(FlowAsk::Rerun)?;
-        if self.wait {
-            wait_for_code(&self.run.which, self.run.flow)
-        } else {
-            Ok(ExitCode::SUCCESS)
-        }
+        let value = if self.wait { wait(&self.run.which, self.run.flow)? } else { 0 };
+        Ok(ExitCode::from(value))
     }
 }
 

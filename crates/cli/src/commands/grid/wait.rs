@@ -9,7 +9,6 @@ use forebay_engine::protocol::flow::FlowAsk;
 use forebay_engine::protocol::{Answer, Ask, JobView, Refusal, RefusalKind, explain};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::flow::FlowId;
-use forebay_grid::flow::event::FlowState;
 use forebay_grid::spec::Exit;
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::{Target, TaskId};
@@ -92,7 +91,7 @@ impl Awaited {
                 Ok(value)
             }
             Awaited::Run(run) => match flow::wait(which, run) {
-                Ok(state) => Ok(Some(if state == FlowState::Done { 0 } else { 1 })),
+                Ok(value) => Ok(Some(value)),
                 Err(error) if is_no_flow(&error) => {
                     self.say_unknown();
                     Ok(None)
