@@ -348,13 +348,20 @@ impl Ownership for Joint {
         })
     }
 
-    fn settle(&self, fileset: FilesetId, _epoch: Epoch, in_use: InUse) -> Result<(), String> {
+    fn settle(
+        &self,
+        fileset: FilesetId,
+        _epoch: Epoch,
+        to: Option<ClientId>,
+        in_use: InUse,
+    ) -> Result<(), String> {
         let Some(fs) = self.namespace() else { return Ok(()) };
         let how = match in_use {
             InUse::Stays => HandOver::Refuse,
             InUse::Abandoned => HandOver::Abandon,
         };
-        fs.hand_over(fileset, how).map_err(|error| error.to_string())
+        let next = to.map(|to| to.node);
+        fs.hand_over_to(fileset, how, next).map_err(|error| error.to_string())
     }
 
     fn passed(&self, fileset: FilesetId, _to: Option<ClientId>) {

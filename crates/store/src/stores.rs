@@ -41,6 +41,27 @@ pub trait Stores: Send + Sync {
         self.open(fileset)
     }
 
+    /// This process is likely to open a store soon that somebody else has open ([`Stores::open_for`]): reads ahead what that needs.
+    /// Changes nothing, and says nothing about who may open it.
+    ///
+    /// # Errors
+    /// As [`Stores::look`]; the opening does without it then.
+    fn expect(&self, fileset: FilesetId) -> Result<()> {
+        let _ = fileset;
+        Ok(())
+    }
+
+    /// As [`Stores::open_for`], before it is certain that `term` will be this process's: its owner has closed the store, and is naming
+    /// this process the next one. `None` if somebody has opened the store since [`Stores::expect`], or that was not called:
+    /// then nothing was changed. Whoever becomes the owner instead opens it in any case.
+    ///
+    /// # Errors
+    /// As [`Stores::open_for`].
+    fn open_ahead(&self, fileset: FilesetId, term: Epoch) -> Result<Option<Arc<dyn Store>>> {
+        let _ = (fileset, term);
+        Ok(None)
+    }
+
     /// Opens a store to read a little of it. Nothing can be committed to it.
     ///
     /// # Errors

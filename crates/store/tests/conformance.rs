@@ -12,6 +12,9 @@ use forebay_store::{Batch, Bytes, Store, StoreError};
 
 #[path = "conformance/damage.rs"]
 mod damage;
+#[cfg(feature = "cluster")]
+#[path = "conformance/entering.rs"]
+mod entering;
 #[path = "conformance/file.rs"]
 mod file;
 #[cfg(feature = "cluster")]

@@ -149,6 +149,8 @@ pub enum Effect {
         fileset: FilesetId,
         /// In which epoch.
         epoch: Epoch,
+        /// Who is to own it next, if that is known.
+        to: Option<ClientId>,
     },
     /// The fileset has another owner, or none: requests that wait are sent there.
     Passed {
@@ -613,7 +615,7 @@ impl Ownership {
             it.asked = None;
             it.holding = Some(Holding::Settling { epoch, to });
         });
-        effects.push(Effect::Settle { fileset, epoch });
+        effects.push(Effect::Settle { fileset, epoch, to });
         true
     }
 }

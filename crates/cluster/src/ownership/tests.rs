@@ -35,6 +35,11 @@ fn view(revision: u64, members: &[u32], record: Record) -> View {
     }
 }
 
+/// The owner of epoch 4 is to let go of the fileset.
+fn settle(to: Option<ClientId>) -> Effect {
+    Effect::Settle { fileset: F, epoch: Epoch(4), to }
+}
+
 /// A node that answers, and has seen `view`.
 fn node(me: u32, view: View) -> (Ownership, Vec<Effect>) {
     let mut node = Ownership::new(Settings::default(), client(me));
@@ -173,7 +178,7 @@ fn what_a_lagging_watch_reports_changes_nothing() {
 fn an_orderly_handover_is_settle_one_transaction_and_open() {
     let mut old = owner(1, &[1, 2]);
     let effects = old.step(Event::Move { fileset: F, to: NodeId(2) }, at(1));
-    assert_eq!(effects, [Effect::Settle { fileset: F, epoch: Epoch(4) }]);
+    assert_eq!(effects, [settle(Some(client(2)))]);
     let effects = old.step(Event::Settled { fileset: F, epoch: Epoch(4) }, at(2));
     let [(attempt, value)] = swaps(&effects)[..] else { panic!("{effects:?}") };
     assert_eq!(value, record(2, 5));
@@ -255,7 +260,7 @@ fn balance_waits_until_owner_and_heir_have_been_there_for_a_while() {
     node.step(Event::Changed { revision: Revision(21), change }, at(60));
     assert_eq!(node.step(Event::Tick, at(61)), [], "the heir has just come back");
     let effects = node.step(Event::Tick, at(120));
-    assert_eq!(effects, [Effect::Settle { fileset: F, epoch: Epoch(4) }]);
+    assert_eq!(effects, [settle(Some(ClientId { incarnation: 2, ..client(order[0]) }))]);
 }
 
 #[test]
@@ -274,7 +279,7 @@ fn a_node_that_stops_lets_go_of_everything() {
     for members in [&[1, 2][..], &[1]] {
         let mut node = owner(1, members);
         let effects = node.step(Event::Stop, at(1));
-        assert_eq!(effects, [Effect::Settle { fileset: F, epoch: Epoch(4) }]);
+        assert_eq!(effects, [settle((members.len() == 2).then(|| client(2)))]);
         let effects = node.step(Event::Settled { fileset: F, epoch: Epoch(4) }, at(2));
         let [(attempt, value)] = swaps(&effects)[..] else { panic!("{effects:?}") };
         assert_eq!(value, record(if members.len() == 2 { 2 } else { 0 }, 5));

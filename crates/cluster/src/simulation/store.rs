@@ -7,6 +7,8 @@ use super::files::States;
 #[derive(Clone, Debug)]
 pub enum Request {
     Open(Epoch),
+    /// The next owner of a fileset that was closed in this epoch opens it before it is the owner.
+    OpenAhead(Epoch),
     Commit(Epoch, u64, States),
 }
 
@@ -16,6 +18,8 @@ pub enum Answer {
     Failed(Epoch),
     Committed(Epoch, u64),
     Fenced,
+    /// It was opened ahead, or not.
+    Ahead,
 }
 
 /// What is committed of one fileset.
@@ -33,6 +37,13 @@ impl Store {
             Request::Open(epoch) => {
                 self.fence = epoch;
                 Ok(Answer::Opened(epoch, self.states.clone()))
+            }
+            // It follows the writer that closed it, and no other one.
+            Request::OpenAhead(closed) => {
+                if self.fence == closed {
+                    self.fence = closed.next();
+                }
+                Ok(Answer::Ahead)
             }
             Request::Commit(epoch, ..) if epoch < self.fence => Ok(Answer::Fenced),
             Request::Commit(epoch, generation, states) => {

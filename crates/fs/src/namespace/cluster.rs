@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use forebay_base::in_flight::{self, WaitsFor};
 use forebay_base::{Channel, ClientId, Clock, Epoch, FilesetId, Ino, NodeId};
 use forebay_disk::Disk;
+use forebay_store::Store;
 use parking_lot::{Condvar, Mutex};
 
 use super::catalogue::{Catalogue, Fileset};
@@ -115,6 +116,12 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Default)]
 pub(super) struct Patience(Option<Instant>);
 
+/// A fileset whose owner this node is being named, and its store once that is open.
+pub(super) struct Ahead {
+    pub(super) epoch: Epoch,
+    pub(super) store: Option<Arc<dyn Store>>,
+}
+
 /// The cluster, and what this node remembers of its owners.
 pub(super) struct Membership {
     cluster: Arc<dyn Cluster>,
@@ -123,6 +130,8 @@ pub(super) struct Membership {
     changed: Condvar,
     /// Filesets that this node has handed over, until it hears who owns them.
     pub(super) released: Mutex<HashSet<FilesetId>>,
+    /// Filesets whose owner this node is being named.
+    pub(super) ahead: Mutex<HashMap<FilesetId, Ahead>>,
     open_files: Mutex<HashMap<FilesetId, Arc<OpenFiles>>>,
     pub(super) near: Arc<NearFiles>,
     /// What the kernel may keep of filesets of other nodes.
@@ -151,6 +160,7 @@ impl Membership {
             changes: Mutex::default(),
             changed: Condvar::new(),
             released: Mutex::default(),
+            ahead: Mutex::default(),
             open_files: Mutex::default(),
             near: Arc::default(),
             lent: Arc::default(),
@@ -178,6 +188,24 @@ impl Membership {
             return Whose::Nobody;
         }
         self.cluster.owner_of(fileset)
+    }
+
+    /// The store of a fileset that was opened ahead for this epoch.
+    pub(super) fn take_ahead(
+        &self,
+        fileset: FilesetId,
+        epoch: Option<Epoch>,
+    ) -> Option<Arc<dyn Store>> {
+        let mut ahead = self.ahead.lock();
+        if Some(ahead.get(&fileset)?.epoch) != epoch {
+            return None;
+        }
+        ahead.remove(&fileset)?.store
+    }
+
+    /// Whether this node is being named the owner: then it is asked rightly, and hears of it in a moment.
+    pub(super) fn is_coming(&self, fileset: FilesetId) -> bool {
+        self.ahead.lock().contains_key(&fileset)
     }
 
     /// What this node's programs have open of a fileset that is not its own.
@@ -511,11 +539,16 @@ impl Namespace {
 
     fn open_if_own(&self, fileset: FilesetId) -> Result<()> {
         let Some(membership) = &self.cluster else { return self.open_here(fileset, None) };
+        let seen = *membership.changes.lock();
         match self.whose(membership, fileset) {
             Whose::Here(epoch) => match self.open_own(fileset, epoch) {
                 Err(FsError::Fenced) => Err(FsError::Moved),
                 opened => opened,
             },
+            Whose::There(..) | Whose::Nobody if membership.is_coming(fileset) => {
+                membership.wait(seen);
+                Ok(())
+            }
             Whose::There(..) | Whose::Nobody => Err(FsError::Moved),
             Whose::Lost(why) => Err(FsError::Io(why)),
         }

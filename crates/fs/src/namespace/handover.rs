@@ -6,18 +6,24 @@ use std::time::Duration;
 use std::sync::Arc;
 
 use forebay_base::time::look_until;
-use forebay_base::{FilesetId, Ino};
+use forebay_base::{Channel, Epoch, FilesetId, Ino, NodeId};
 
 use super::Namespace;
-use super::cluster::{Membership, Whose};
+use super::cluster::{Ahead, Membership, Whose};
 use crate::error::{FsError, Result};
 use crate::owner::Owner;
 use crate::partition::Partition;
+use crate::remote::{Answer, Request, tell};
 
 /// How often a handover looks whether a fileset is still in use, and the pause before it looks again.
 const ENDS_LOOKS: u32 = 26;
 /// See [`ENDS_LOOKS`].
 const ENDS_PAUSE: Duration = Duration::from_millis(20);
+
+/// How often a node that has opened a store ahead looks whether it is the owner by now, and the pause before it looks again.
+const AHEAD_LOOKS: u32 = 100;
+/// See [`AHEAD_LOOKS`].
+const AHEAD_PAUSE: Duration = Duration::from_millis(100);
 
 /// What becomes of open files that cannot be taken along: those that programs of this node read and write on the direct
 /// path, files without a name, and locks.
@@ -30,6 +36,42 @@ pub enum HandOver {
     Abandon,
 }
 
+/// The node that is to own a fileset next.
+struct Next {
+    fileset: FilesetId,
+    node: NodeId,
+    channel: Arc<dyn Channel>,
+}
+
+impl Next {
+    fn find(membership: &Membership, fileset: FilesetId, node: NodeId) -> Option<Next> {
+        let members = membership.cluster().members();
+        let (_, channel) = members.into_iter().find(|(member, _)| *member == node)?;
+        Some(Next { fileset, node, channel })
+    }
+
+    /// Has it read ahead, and waits until it has. It does without if it does not answer.
+    fn expects(&self) {
+        self.tell(Request::Expect { fileset: self.fileset });
+    }
+
+    /// Has it open the store, which is closed here, while it becomes the owner. Nothing waits for it.
+    fn opens_ahead(self, epoch: Epoch) {
+        let request = Request::OpenAhead { fileset: self.fileset, epoch };
+        let telling = move || self.tell(request);
+        if let Err(error) = std::thread::Builder::new().name("next".to_owned()).spawn(telling) {
+            tracing::debug!(%error, "the next owner opens the store when it is the owner");
+        }
+    }
+
+    fn tell(&self, request: Request) {
+        if let Err(error) = tell(&*self.channel, request) {
+            let (fileset, node) = (self.fileset, self.node);
+            tracing::debug!(%fileset, %node, error, "the next owner could do nothing ahead");
+        }
+    }
+}
+
 impl Namespace {
     /// Gives up a fileset in order: requests wait, everything is committed and synced, and the store is closed. From then
     /// on requests wait until [`Namespace::owner_changed`] is called. Of a fileset that is not this node's nothing is
@@ -38,6 +80,14 @@ impl Namespace {
     /// # Errors
     /// [`FsError::Refused`] if something cannot be taken along; what store and disks say. The fileset stays then.
     pub fn hand_over(&self, id: FilesetId, how: HandOver) -> Result<()> {
+        self.hand_over_to(id, how, None)
+    }
+
+    /// As [`Namespace::hand_over`], where it is known who comes next: that node reads ahead while this one still answers.
+    ///
+    /// # Errors
+    /// As [`Namespace::hand_over`].
+    pub fn hand_over_to(&self, id: FilesetId, how: HandOver, next: Option<NodeId>) -> Result<()> {
         let Some(membership) = &self.cluster else {
             return Err(FsError::Refused("this file system is not part of a cluster".to_owned()));
         };
@@ -46,7 +96,9 @@ impl Namespace {
         // Nothing of the way to it may be held while it is waited for that nobody is on it.
         let current = self.shared.owners.find(id).map(|route| Owner::clone(&route));
         match current {
-            Some(Owner::Local(partition)) => self.hand_over_partition(membership, &partition, how),
+            Some(Owner::Local(partition)) => {
+                self.hand_over_partition(membership, &partition, how, next)
+            }
             Some(Owner::Native(_)) => {
                 Err(FsError::Refused("a native fileset stays on the node of its disk".to_owned()))
             }
@@ -65,13 +117,15 @@ impl Namespace {
         membership: &Membership,
         partition: &Arc<Partition>,
         how: HandOver,
+        next: Option<NodeId>,
     ) -> Result<()> {
         let id = partition.number();
         if how == HandOver::Refuse {
             self.await_ends(partition)?;
         }
         self.let_names_lapse(partition);
-        if let Err(error) = self.do_ahead(partition) {
+        let next = next.and_then(|node| Next::find(membership, id, node));
+        if let Err(error) = self.do_ahead(partition, next.as_ref()) {
             self.stay(partition);
             return Err(error);
         }
@@ -101,9 +155,53 @@ impl Namespace {
             HandOver::Abandon => open_files.lose(),
         }
         let closed = self.part_with(partition, FsError::Moved);
+        self.shared.fail_points.reach("handover.closed")?;
+        if let (Ok(()), Some(next)) = (&closed, next) {
+            next.opens_ahead(partition.epoch().next());
+        }
         let waited_ms = self.since(begun).as_millis();
         tracing::info!(fileset = %id, recalled_ms, idle_ms, ready_ms, waited_ms, "handed over");
         closed
+    }
+
+    /// This node is to own a fileset next that another one still answers for: reads ahead what can be read ahead, and changes nothing.
+    ///
+    /// # Errors
+    /// What the store says: opening then takes longer.
+    pub(crate) fn expect(&self, id: FilesetId) -> Result<()> {
+        self.know(id)?;
+        Ok(self.stores.expect(id)?)
+    }
+
+    /// The owner of a fileset has closed its store, and is naming this node the owner in `epoch`: opens the store meanwhile. Returns
+    /// when this node is the owner, or is not after a while; then it closes the store again.
+    ///
+    /// # Errors
+    /// What opening says.
+    pub(crate) fn open_ahead(&self, id: FilesetId, epoch: Epoch) -> Result<Answer> {
+        let (Some(membership), Some(known)) = (&self.cluster, self.catalogue.get(id)) else {
+            return Err(FsError::Stale);
+        };
+        membership.ahead.lock().insert(id, Ahead { epoch, store: None });
+        let opened = {
+            // Whoever opens it as the owner waits for this.
+            let _one_at_a_time = known.opening.lock();
+            let opened = self.stores.open_ahead(id, epoch);
+            // Gone from there if the owner was quicker.
+            if let (Ok(Some(store)), Some(ahead)) = (&opened, membership.ahead.lock().get_mut(&id))
+            {
+                ahead.store = Some(Arc::clone(store));
+            }
+            opened.map(drop)
+        };
+        let opened = opened
+            .map_err(FsError::from)
+            .and_then(|()| Ok(self.shared.fail_points.reach("ahead.opened")?));
+        if opened.is_ok() {
+            look_until(AHEAD_LOOKS, AHEAD_PAUSE, || !membership.is_coming(id));
+        }
+        membership.ahead.lock().remove(&id);
+        opened.map(|()| Answer::Done)
     }
 
     /// A partition is answered for here as before.
@@ -115,12 +213,16 @@ impl Namespace {
 
     /// Does most of what [`Namespace::make_ready`] does, while requests are still answered: only what comes after it is left to
     /// be done while they wait. An error counts: a disk tells once that it has lost bytes.
-    fn do_ahead(&self, partition: &Partition) -> Result<()> {
+    fn do_ahead(&self, partition: &Partition, next: Option<&Next>) -> Result<()> {
         partition.commit()?;
         partition.sweep()?;
         partition.shorten_log()?;
         self.shared.objects.finish_reclaim();
-        self.shared.objects.sync_disks()
+        self.shared.objects.sync_disks()?;
+        if let Some(next) = next {
+            next.expects();
+        }
+        Ok(self.shared.fail_points.reach("handover.expected")?)
     }
 
     /// Brings everything to where the next owner finds it.

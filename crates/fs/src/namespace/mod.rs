@@ -446,7 +446,11 @@ impl Namespace {
         }
         let begun = self.instant();
         let reserve = &self.shared.reserve;
-        let store = reserve.spend(|| open_store(&*self.stores, fileset.id, epoch), is_full)?;
+        let membership = self.cluster.as_ref();
+        let store = match membership.and_then(|it| it.take_ahead(fileset.id, epoch)) {
+            Some(store) => store,
+            None => reserve.spend(|| open_store(&*self.stores, fileset.id, epoch), is_full)?,
+        };
         let store_ms = self.since(begun).as_millis();
         if self.cluster.is_some() {
             // Records name no disks but those that an earlier owner knew.

@@ -129,6 +129,8 @@ impl Request {
             | Request::Statistics { ino } => *ino,
             Request::Reopen { fileset, .. }
             | Request::Forget { fileset }
+            | Request::Expect { fileset }
+            | Request::OpenAhead { fileset, .. }
             | Request::Numbers { fileset, .. }
             | Request::Usage { fileset }
             | Request::Census { fileset, .. }

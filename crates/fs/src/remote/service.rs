@@ -341,6 +341,8 @@ impl Work<'_> {
             | Request::Disks(_)
             | Request::DisksChanged
             | Request::Help(_)
+            | Request::Expect { .. }
+            | Request::OpenAhead { .. }
             | Request::Native => self.filesets(request),
         }
     }
@@ -686,6 +688,8 @@ impl Work<'_> {
             Request::Apply { fileset, settings } => {
                 self.fs.apply_settings(fileset, &settings).map(|()| Answer::Done)
             }
+            Request::Expect { fileset } => self.fs.expect(fileset).map(|()| Answer::Done),
+            Request::OpenAhead { fileset, epoch } => self.fs.open_ahead(fileset, epoch),
             Request::Native => {
                 self.stale.extend(self.fs.hear_of_native()?);
                 Ok(Answer::Done)

@@ -145,6 +145,8 @@ fn requests() -> Vec<Request> {
         Request::Retire { fileset, name: "data".to_owned() },
         Request::Apply { fileset, settings: settings() },
         Request::Native,
+        Request::Expect { fileset },
+        Request::OpenAhead { fileset, epoch: Epoch(5) },
         Request::CreateFile {
             parent: INO,
             name: name(),

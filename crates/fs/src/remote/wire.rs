@@ -325,6 +325,15 @@ pub(crate) enum Request {
         term: u64,
         changes: Vec<(u64, Change)>,
     },
+    /// To the node that is to own a fileset next, from its owner, which still answers: what can be read ahead.
+    Expect {
+        fileset: FilesetId,
+    },
+    /// To the same node: the owner has closed the store, and is naming that node the owner in this epoch.
+    OpenAhead {
+        fileset: FilesetId,
+        epoch: Epoch,
+    },
 }
 
 impl Request {
@@ -379,6 +388,8 @@ impl Request {
             | Request::Retire { .. }
             | Request::Apply { .. }
             | Request::Native
+            | Request::Expect { .. }
+            | Request::OpenAhead { .. }
             | Request::CreateFile { .. }
             | Request::Numbers { .. }
             | Request::Disks(_)

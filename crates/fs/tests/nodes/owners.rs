@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay_base::{FilesetId, Ino};
+use forebay_base::{FailPoints, FilesetId, Ino};
 use forebay_disk::Sync;
 use forebay_fs::locks::Kind;
 use forebay_fs::record::{Durability, Placement};
@@ -94,6 +94,44 @@ fn a_fileset_moves_in_order_and_open_files_go_on() {
     assert_eq!(two.names(data), ["file", "made from one"]);
     three.unlink(data, b"file").unwrap();
     assert!(matches!(one.attributes(ino), Err(FsError::Stale)));
+}
+
+#[test]
+fn a_crash_in_the_middle_of_a_handover_loses_nothing_that_was_synced() {
+    for point in ["handover.expected", "handover.closed", "ahead.opened"] {
+        let site = Site::new();
+        let cut =
+            |node| Parts { fail_points: FailPoints::cut_at(point, 0), ..site.parts(node, true) };
+        let (one, two) = (site.nodes.join(ONE, cut(ONE)), site.nodes.join(TWO, cut(TWO)));
+        let three = site.join(THREE);
+        let data = one.fileset("data");
+        let ino = three.make_file(data, "file");
+        three.open_file(ino, READ_WRITE, ROOT).unwrap();
+        three.write(ino, 0, b"synced").unwrap();
+        three.sync_file(ino, Sync::All).unwrap();
+        three.close_file(ino, READ_WRITE).unwrap();
+        let handed = one.hand_over_to(DATA, HandOver::Refuse, Some(TWO));
+        assert_eq!(handed.is_ok(), point == "ahead.opened", "{point}");
+        // Neither of the two becomes the owner.
+        site.give(&[&three], THREE, 60);
+        assert_eq!(contents(&three, ino), b"synced", "{point}");
+        assert_eq!(three.names(data), ["file"], "{point}");
+        three.sweep().unwrap();
+        assert_eq!(contents(&three, ino), b"synced", "{point}");
+    }
+}
+
+#[test]
+fn a_fileset_moves_whether_or_not_its_store_was_opened_ahead() {
+    let site = Site::new();
+    let (one, two) = (site.join(ONE), site.join(TWO));
+    site.nodes.give(DATA, ONE, 40);
+    let data = one.fileset("data");
+    for (epoch, from, to) in [(41, &one, TWO), (42, &two, ONE), (43, &one, TWO)] {
+        from.make_file(data, &format!("{epoch}"));
+        site.hand_over(from, &[&one, &two], to, epoch);
+    }
+    assert_eq!(two.names(data), ["41", "42", "43"]);
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Site {
         to: NodeId,
         epoch: u64,
     ) {
-        from.hand_over(DATA, HandOver::Refuse).unwrap();
+        from.hand_over_to(DATA, HandOver::Refuse, Some(to)).unwrap();
         self.give(all, to, epoch);
     }
 

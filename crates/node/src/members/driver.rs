@@ -223,11 +223,11 @@ impl Driver {
                     }
                 });
             }
-            Do::Settle { fileset, epoch } => {
+            Do::Settle { fileset, epoch, to } => {
                 let (ownership, shared) = (Arc::clone(&self.ownership), Arc::clone(&self.shared));
                 self.aside("settle", fileset, epoch, move || {
                     shared.begin(fileset);
-                    match ownership.settle(fileset, epoch, shared.in_use(fileset)) {
+                    match ownership.settle(fileset, epoch, to, shared.in_use(fileset)) {
                         Ok(()) => Done::Settled { fileset, epoch },
                         Err(reason) => {
                             let reason = format!("it cannot be handed over: {reason}");

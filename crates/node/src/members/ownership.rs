@@ -41,11 +41,18 @@ pub trait Ownership: Send + Sync {
     /// Why it cannot be opened here: nothing of it is open then, and the fileset is left to other nodes for a while.
     fn open(&self, fileset: FilesetId, epoch: Epoch, lapse: Duration) -> Result<(), String>;
 
-    /// Another node is to own the fileset: has requests wait, recalls what clients cache, commits, closes the store.
+    /// Another node is to own the fileset, `to` if it is known which one: has that one read ahead, has requests wait, recalls what
+    /// clients cache, commits, closes the store.
     ///
     /// # Errors
     /// Why it cannot be closed: it stays open here then, and requests go on.
-    fn settle(&self, fileset: FilesetId, epoch: Epoch, in_use: InUse) -> Result<(), String>;
+    fn settle(
+        &self,
+        fileset: FilesetId,
+        epoch: Epoch,
+        to: Option<ClientId>,
+        in_use: InUse,
+    ) -> Result<(), String>;
 
     /// The fileset, which was settled before, belongs to another node now, or to none: requests that wait are sent there.
     fn passed(&self, fileset: FilesetId, to: Option<ClientId>);
@@ -118,7 +125,13 @@ impl Ownership for NoFilesets {
         Err("this node serves no filesets".to_owned())
     }
 
-    fn settle(&self, _fileset: FilesetId, _epoch: Epoch, _in_use: InUse) -> Result<(), String> {
+    fn settle(
+        &self,
+        _fileset: FilesetId,
+        _epoch: Epoch,
+        _to: Option<ClientId>,
+        _in_use: InUse,
+    ) -> Result<(), String> {
         Ok(())
     }
 

@@ -68,7 +68,13 @@ impl Ownership for Gates {
         Ok(())
     }
 
-    fn settle(&self, fileset: FilesetId, _epoch: Epoch, _in_use: InUse) -> Result<(), String> {
+    fn settle(
+        &self,
+        fileset: FilesetId,
+        _epoch: Epoch,
+        _to: Option<ClientId>,
+        _in_use: InUse,
+    ) -> Result<(), String> {
         self.open.lock().remove(&fileset);
         Ok(())
     }

@@ -20,8 +20,10 @@
 //! The threads of a [`Runtime`](forebay_etcd::Runtime) do the work; callers block.
 
 mod blocks;
+mod compaction;
 mod config;
 mod copy;
+mod entrance;
 mod errors;
 pub mod etcd_objects;
 mod place;

@@ -35,13 +35,14 @@ pub(super) fn settings(conditional_replace: bool) -> Settings {
         max_unflushed_bytes: UNFLUSHED_BYTES_MAX,
         l0_flush_parallelism: 2,
         compression_codec: Some(CompressionCodec::Zstd),
-        compactor_options: Some(compactor()),
+        // It has a life of its own: see `compaction`.
+        compactor_options: None,
         garbage_collector_options: Some(garbage(conditional_replace)),
         ..Settings::default()
     }
 }
 
-fn compactor() -> CompactorOptions {
+pub(super) fn compactor() -> CompactorOptions {
     let worker = CompactionWorkerOptions {
         max_concurrent_compactions: 1,
         max_sst_size: COMPACTED_BYTES_MAX,

@@ -14,6 +14,7 @@ use slatedb::config::{
 use slatedb::{Db, DbIterator, WriteBatch};
 use tokio::time::timeout;
 
+use super::compaction::Compaction;
 use super::copy;
 use super::errors::{Meaning, meaning};
 use super::settings::LOG_OBJECTS_MAX;
@@ -47,9 +48,15 @@ pub struct SlateStore {
     commits: AtomicU64,
 }
 
+/// An open database.
+pub(super) struct Instance {
+    pub db: Db,
+    pub compaction: Compaction,
+}
+
 struct State {
     /// `None` after the instance ended, until the next call opens the database again.
-    db: Option<Db>,
+    instance: Option<Instance>,
     /// The writer epoch that this store claimed last.
     epoch: u64,
     over: Option<Over>,
@@ -98,13 +105,13 @@ pub(super) async fn take(
 }
 
 impl SlateStore {
-    pub(super) fn new(shared: &Arc<Shared>, fileset: FilesetId, db: Db) -> SlateStore {
-        let epoch = db.manifest().writer_epoch();
+    pub(super) fn new(shared: &Arc<Shared>, fileset: FilesetId, instance: Instance) -> SlateStore {
+        let epoch = instance.db.manifest().writer_epoch();
         SlateStore {
             shared: Arc::clone(shared),
             fileset,
             name: shared.name_of(fileset),
-            state: RwLock::new(State { db: Some(db), epoch, over: None }),
+            state: RwLock::new(State { instance: Some(instance), epoch, over: None }),
             committing: Mutex::new(()),
             unsettled: Mutex::new(None),
             is_unsettled: AtomicBool::new(false),
@@ -115,12 +122,12 @@ impl SlateStore {
 
     /// The instance, opened again if it ended by itself. A newer writer is not displaced by that.
     fn opened(&self) -> Result<Db> {
-        if let Some(db) = &self.state.read().db {
-            return Ok(db.clone());
+        if let Some(instance) = &self.state.read().instance {
+            return Ok(instance.db.clone());
         }
         let state = self.state.upgradable_read();
-        if let Some(db) = &state.db {
-            return Ok(db.clone());
+        if let Some(instance) = &state.instance {
+            return Ok(instance.db.clone());
         }
         match state.over {
             Some(Over::Closed) => {
@@ -132,9 +139,10 @@ impl SlateStore {
         let mut state = RwLockUpgradableReadGuard::upgrade(state);
         let opened = self.shared.build(self.fileset, Some(state.epoch));
         match opened {
-            Ok(db) => {
+            Ok(instance) => {
+                let db = instance.db.clone();
                 state.epoch = db.manifest().writer_epoch();
-                state.db = Some(db.clone());
+                state.instance = Some(instance);
                 Ok(db)
             }
             Err(StoreError::Conflict) => {
@@ -176,8 +184,8 @@ impl SlateStore {
         if state.over.is_none() {
             state.over = over;
         }
-        if let Some(db) = state.db.take() {
-            self.shared.abandon(db);
+        if let Some(instance) = state.instance.take() {
+            self.shared.abandon(instance);
         }
     }
 
@@ -365,6 +373,9 @@ impl Store for SlateStore {
         if self.commits.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
+        if let Some(instance) = &self.state.read().instance {
+            instance.compaction.rest();
+        }
         let flush = FlushOptions { flush_type: FlushType::MemTable };
         self.read(|db| async move { db.flush_with_options(flush).await })?;
         self.commits.store(0, Ordering::Relaxed);
@@ -375,19 +386,21 @@ impl Store for SlateStore {
         let _turn = self.committing.lock();
         // An open outcome stays open: whoever opens the database next learns it.
         let settled = self.settle();
-        let db = {
+        let instance = {
             let mut state = self.state.write();
             if state.over.is_none() {
                 state.over = Some(Over::Closed);
             }
-            state.db.take()
+            state.instance.take()
         };
         settled?;
-        let Some(db) = db else { return Ok(()) };
+        let Some(Instance { db, compaction }) = instance else { return Ok(()) };
         // The next opening reads a short log sooner than this could make a table of it. Commits are durable either way.
         let is_short = self.commits.load(Ordering::Relaxed) <= CLOSED_LOG_OBJECTS_MAX;
         let flush = (!is_short).then_some(FlushType::MemTable);
-        match self.wait(db.close_with_options(CloseOptions::default().with_flush_type(flush))) {
+        let closing = db.close_with_options(CloseOptions::default().with_flush_type(flush));
+        let closed = self.wait(async { tokio::join!(closing, compaction.end()).0 });
+        match closed {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) => match meaning(&self.name, &error) {
                 // There is nothing that it could still write.
@@ -403,14 +416,16 @@ impl Store for SlateStore {
 /// A store that is dropped without being closed ends as in a crash: nothing more is written than what is under way.
 impl Drop for SlateStore {
     fn drop(&mut self) {
-        if let Some(db) = self.state.get_mut().db.take() {
-            self.shared.abandon(db);
+        if let Some(instance) = self.state.get_mut().instance.take() {
+            self.shared.abandon(instance);
         }
     }
 }
 
 /// Ends an instance without writing anything more.
-pub(super) async fn abandon(db: Db) {
+pub(super) async fn abandon(instance: Instance) {
+    let Instance { db, compaction } = instance;
+    drop(compaction);
     let nothing = CloseOptions::default().with_flush_type(None);
     // It may have ended already.
     let _ = db.close_with_options(nothing).await;

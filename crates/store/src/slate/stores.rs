@@ -1,5 +1,6 @@
 //! The databases of a cluster.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,18 +12,21 @@ use forebay_etcd::{Client, Runtime};
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
+use parking_lot::Mutex;
 use slatedb::admin::AdminBuilder;
 use slatedb::config::{DbReaderOptions, ObjectStoreCacheOptions};
-use slatedb::{Db, DbReader, DbReaderMode, PathResolver, VersionedManifest};
+use slatedb::{CompactorBuilder, Db, DbReader, DbReaderMode, PathResolver, VersionedManifest};
 use tokio::time::timeout;
 
 use super::blocks::Blocks;
+use super::compaction::Compaction;
 use super::config::SlateConfig;
+use super::entrance::Entrance;
 use super::errors::{of_objects, plain};
 use super::place::{self, Objects};
 use super::reader::SlateReader;
-use super::settings::settings;
-use super::store::{SlateStore, abandon};
+use super::settings::{compactor, settings};
+use super::store::{Instance, SlateStore, abandon};
 use super::term::{self, Claim};
 use super::upkeep::{EtcdState, Space, Upkeep};
 use crate::{Result, Store, StoreError, Stores};
@@ -52,6 +56,8 @@ pub(super) struct Shared {
     cache_bytes_max: usize,
     blocks: Arc<Blocks>,
     next_cache_id: AtomicU64,
+    /// The writer epochs of databases that are about to be opened here, as they were found beforehand.
+    expected: Mutex<HashMap<FilesetId, u64>>,
 }
 
 #[allow(deprecated, reason = "what follows it keeps whole databases; this one has a limit")]
@@ -91,6 +97,7 @@ impl SlateStores {
             cache_bytes_max: bytes(config.cache_bytes_max),
             blocks: Arc::new(Blocks::new(bytes(config.memory_bytes_max))),
             next_cache_id: AtomicU64::new(0),
+            expected: Mutex::default(),
         };
         Ok(Arc::new(SlateStores { shared: Arc::new(shared), upkeep }))
     }
@@ -152,9 +159,19 @@ impl Shared {
     }
 
     /// Opens a database, or makes it; with `epoch` only if no other writer came after that one.
-    pub fn build(&self, fileset: FilesetId, epoch: Option<u64>) -> Result<Db> {
+    pub fn build(&self, fileset: FilesetId, epoch: Option<u64>) -> Result<Instance> {
+        self.build_over(fileset, epoch, self.main())
+    }
+
+    /// As [`Shared::build`], over these objects.
+    fn build_over(
+        &self,
+        fileset: FilesetId,
+        epoch: Option<u64>,
+        objects: Arc<dyn ObjectStore>,
+    ) -> Result<Instance> {
         let cache_id = self.next_cache_id.fetch_add(1, Ordering::Relaxed);
-        let mut builder = Db::builder(database(fileset), self.main())
+        let mut builder = Db::builder(database(fileset), objects)
             .with_settings(settings(self.objects.conditional_replace))
             .with_db_cache(Arc::clone(&self.blocks) as Arc<_>, cache_id);
         if let Some(epoch) = epoch {
@@ -165,30 +182,52 @@ impl Shared {
         let built =
             self.wait(fileset, built)?.map_err(|error| StoreError::Io(error.to_string()))?;
         let db = built.map_err(|error| plain(&self.name_of(fileset), &error))?;
-        self.fill_cache(fileset, &db.manifest());
-        Ok(db)
+        self.runtime.handle().spawn(self.fill_cache(fileset, &db.manifest()));
+        let compaction = self.compact(fileset, &db);
+        Ok(Instance { db, compaction })
     }
 
-    /// Brings the database's objects into the cache on disk, in the background.
-    fn fill_cache(&self, fileset: FilesetId, manifest: &VersionedManifest) {
-        let Cached::OnDisk(cache) = &self.cached else { return };
+    fn compact(&self, fileset: FilesetId, db: &Db) -> Compaction {
+        let (handle, objects) = (self.runtime.handle().clone(), self.main());
+        let make = {
+            let handle = handle.clone();
+            move || {
+                CompactorBuilder::new(database(fileset), Arc::clone(&objects))
+                    .with_options(compactor())
+                    .with_runtime(handle.clone())
+                    .build()
+            }
+        };
+        Compaction::start(&handle, db.clone(), self.name_of(fileset), make)
+    }
+
+    /// Brings the database's objects into the cache on disk.
+    fn fill_cache(
+        &self,
+        fileset: FilesetId,
+        manifest: &VersionedManifest,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let resolver = PathResolver::new(database(fileset), manifest);
         let paths: Vec<Path> =
             manifest.all_sst_views().map(|view| resolver.sst_path(&view.sst.id)).collect();
-        let (cache, bytes_max) = (Arc::clone(cache), self.cache_bytes_max);
-        let name = self.name_of(fileset);
-        self.runtime.handle().spawn(async move {
+        let cache = match &self.cached {
+            Cached::No => None,
+            Cached::OnDisk(cache) => Some(Arc::clone(cache)),
+        };
+        let (bytes_max, name) = (self.cache_bytes_max, self.name_of(fileset));
+        async move {
+            let Some(cache) = cache else { return };
             if let Err(error) = cache.load_files_to_cache(paths, bytes_max).await {
                 tracing::debug!(name, %error, "the cache on disk could not be filled");
             }
-        });
+        }
     }
 
-    /// Removes terms in the background: whoever waits for the store needs nothing of it.
-    fn forget_terms(&self, fileset: FilesetId, older: Vec<Path>) {
+    /// Removes older terms in the background: whoever waits for the store needs nothing of it.
+    fn forget_terms(&self, fileset: FilesetId, term: Epoch) {
         let (objects, name) = (Arc::clone(&self.objects.store), self.name_of(fileset));
         self.runtime.handle().spawn(async move {
-            if let Err(error) = term::forget(&*objects, older).await {
+            if let Err(error) = term::forget_older(&*objects, &database(fileset), term).await {
                 // The next owner tries again.
                 tracing::debug!(name, %error, "the terms of former owners could not be removed");
             }
@@ -196,8 +235,8 @@ impl Shared {
     }
 
     /// Ends an instance in the background, writing nothing more.
-    pub fn abandon(&self, db: Db) {
-        self.runtime.handle().spawn(abandon(db));
+    pub fn abandon(&self, instance: Instance) {
+        self.runtime.handle().spawn(abandon(instance));
     }
 
     fn manifest(&self, fileset: FilesetId) -> Result<VersionedManifest> {
@@ -269,17 +308,22 @@ impl SlateStores {
         term: Epoch,
         found: impl Fn(Result<VersionedManifest>) -> Result<Option<u64>>,
     ) -> Result<Arc<dyn Store>> {
+        if let Some(store) = self.enter(fileset, term, &found)? {
+            return Ok(store);
+        }
         let shared = &self.shared;
         for _ in 0..CLAIMS_MAX {
             let epoch = found(shared.manifest(fileset))?;
             let path = database(fileset);
             let claimed = shared.wait(fileset, term::claim(&*shared.objects.store, &path, term))?;
             let claimed = claimed.map_err(|error| of_objects(&shared.name_of(fileset), &error))?;
-            let Claim::Newest { older } = claimed else { return Err(StoreError::Conflict) };
+            if claimed == Claim::Late {
+                return Err(StoreError::Conflict);
+            }
             match shared.build(fileset, epoch) {
-                Ok(db) => {
-                    shared.forget_terms(fileset, older);
-                    return Ok(self.store(fileset, db));
+                Ok(instance) => {
+                    shared.forget_terms(fileset, term);
+                    return Ok(self.store(fileset, instance));
                 }
                 // Somebody was quicker: an older owner, or a newer one, whose term is found then.
                 Err(StoreError::Conflict) => {}
@@ -292,8 +336,52 @@ impl SlateStores {
         )))
     }
 
-    fn store(&self, fileset: FilesetId, db: Db) -> Arc<dyn Store> {
-        Arc::new(SlateStore::new(&self.shared, fileset, db))
+    /// As [`SlateStores::claim`], in one transaction with the engine's own first writes, where the objects are in etcd. `None` if that
+    /// cannot be done, or somebody came in between: then nothing was changed.
+    fn enter(
+        &self,
+        fileset: FilesetId,
+        term: Epoch,
+        found: impl Fn(Result<VersionedManifest>) -> Result<Option<u64>>,
+    ) -> Result<Option<Arc<dyn Store>>> {
+        let shared = &self.shared;
+        if shared.objects.in_etcd.is_none() {
+            return Ok(None);
+        }
+        let expected = shared.expected.lock().remove(&fileset);
+        match expected.map_or_else(|| found(shared.manifest(fileset)), |epoch| Ok(Some(epoch)))? {
+            Some(epoch) => self.enter_after(fileset, term, epoch),
+            None => Ok(None),
+        }
+    }
+
+    /// As [`SlateStores::enter`], as the writer after the one of `epoch`: which was seen before the term is looked at, as `term`
+    /// demands.
+    fn enter_after(
+        &self,
+        fileset: FilesetId,
+        term: Epoch,
+        epoch: u64,
+    ) -> Result<Option<Arc<dyn Store>>> {
+        let shared = &self.shared;
+        let Some(in_etcd) = &shared.objects.in_etcd else { return Ok(None) };
+        let path = database(fileset);
+        let written = term::path(&path, term);
+        let entrance = Arc::new(Entrance::new(shared.main(), in_etcd, &path, written));
+        match shared.build_over(fileset, Some(epoch), Arc::clone(&entrance) as Arc<_>) {
+            Ok(instance) => {
+                shared.forget_terms(fileset, term);
+                Ok(Some(self.store(fileset, instance)))
+            }
+            Err(_) if entrance.is_late() => Err(StoreError::Conflict),
+            Err(StoreError::Conflict) => Ok(None),
+            Err(_) if entrance.is_refused() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn store(&self, fileset: FilesetId, instance: Instance) -> Arc<dyn Store> {
+        Arc::new(SlateStore::new(&self.shared, fileset, instance))
     }
 }
 
@@ -310,6 +398,20 @@ impl Stores for SlateStores {
 
     fn open_for(&self, fileset: FilesetId, term: Epoch) -> Result<Arc<dyn Store>> {
         self.claim(fileset, term, |found| Ok(Some(found?.writer_epoch())))
+    }
+
+    fn expect(&self, fileset: FilesetId) -> Result<()> {
+        let shared = &self.shared;
+        let manifest = shared.manifest(fileset)?;
+        shared.expected.lock().insert(fileset, manifest.writer_epoch());
+        shared.wait(fileset, shared.fill_cache(fileset, &manifest))
+    }
+
+    fn open_ahead(&self, fileset: FilesetId, term: Epoch) -> Result<Option<Arc<dyn Store>>> {
+        // Never after another writer than the one that was there at that time: a term that another node has by now would not
+        // keep this one out.
+        let expected = self.shared.expected.lock().remove(&fileset);
+        expected.map_or(Ok(None), |epoch| self.enter_after(fileset, term, epoch))
     }
 
     fn look(&self, fileset: FilesetId) -> Result<Arc<dyn Store>> {

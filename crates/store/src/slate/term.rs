@@ -13,8 +13,8 @@ use object_store::{Error, ObjectStore, PutMode, PutOptions, Result};
 /// What is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// No owner with a newer term has been there. Older terms say nothing any more: see [`forget`].
-    Newest { older: Vec<Path> },
+    /// No owner with a newer term has been there. Older terms say nothing any more: see [`forget_older`].
+    Newest,
     /// One has.
     Late,
 }
@@ -23,33 +23,46 @@ fn folder(database: &Path) -> Path {
     database.clone().join("term")
 }
 
+/// The object that says that the owner of `term` has been there.
+pub(super) fn path(database: &Path, term: Epoch) -> Path {
+    folder(database).join(format!("{:020}", term.0))
+}
+
+/// The terms of a database.
+async fn terms(objects: &dyn ObjectStore, database: &Path) -> Result<Vec<(u64, Path)>> {
+    let listed: Vec<_> = objects.list(Some(&folder(database))).try_collect().await?;
+    let term = |location: Path| {
+        let number = location.filename()?.parse().ok()?;
+        Some((number, location))
+    };
+    Ok(listed.into_iter().filter_map(|object| term(object.location)).collect())
+}
+
 /// Writes down `term` for a database, unless there is a newer one.
 pub(super) async fn claim(
     objects: &dyn ObjectStore,
     database: &Path,
     term: Epoch,
 ) -> Result<Claim> {
-    let name = folder(database).join(format!("{:020}", term.0));
     let create = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-    match objects.put_opts(&name, Vec::new().into(), create).await {
+    match objects.put_opts(&path(database, term), Vec::new().into(), create).await {
         // This owner has been there before.
         Ok(_) | Err(Error::AlreadyExists { .. }) => {}
         Err(error) => return Err(error),
     }
-    let listed: Vec<_> = objects.list(Some(&folder(database))).try_collect().await?;
-    let mut older = Vec::new();
-    for object in listed {
-        match object.location.filename().and_then(|name| name.parse::<u64>().ok()) {
-            Some(number) if number > term.0 => return Ok(Claim::Late),
-            Some(number) if number < term.0 => older.push(object.location),
-            _ => {}
-        }
-    }
-    Ok(Claim::Newest { older })
+    let found = terms(objects, database).await?;
+    let is_late = found.iter().any(|(number, _)| *number > term.0);
+    Ok(if is_late { Claim::Late } else { Claim::Newest })
 }
 
-/// Removes terms that a newer one has replaced.
-pub(super) async fn forget(objects: &dyn ObjectStore, older: Vec<Path>) -> Result<()> {
-    let older = futures::stream::iter(older.into_iter().map(Ok)).boxed();
+/// Removes the terms that `term` has replaced.
+pub(super) async fn forget_older(
+    objects: &dyn ObjectStore,
+    database: &Path,
+    term: Epoch,
+) -> Result<()> {
+    let found = terms(objects, database).await?;
+    let older = found.into_iter().filter(|(number, _)| *number < term.0).map(|(_, path)| Ok(path));
+    let older = futures::stream::iter(older.collect::<Vec<_>>()).boxed();
     objects.delete_stream(older).try_for_each(|_| async { Ok(()) }).await
 }

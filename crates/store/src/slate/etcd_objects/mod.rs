@@ -24,6 +24,7 @@ mod format;
 pub mod garbage;
 mod list;
 mod read;
+pub(super) mod together;
 mod upload;
 mod write;
 

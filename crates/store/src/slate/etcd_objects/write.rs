@@ -210,7 +210,7 @@ impl EtcdObjects {
     }
 
     /// Sends a transaction until etcd has answered it. Sent twice it must do what it does sent once.
-    async fn settled(&self, txn: &Txn) -> Result<TxnOutcome> {
+    pub(super) async fn settled(&self, txn: &Txn) -> Result<TxnOutcome> {
         let mut attempt = 0;
         loop {
             attempt += 1;
