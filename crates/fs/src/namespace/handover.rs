@@ -13,6 +13,7 @@ use super::cluster::{Ahead, Membership, Whose};
 use crate::error::{FsError, Result};
 use crate::owner::Owner;
 use crate::partition::Partition;
+use crate::recovery::read_ahead;
 use crate::remote::{Answer, Request, tell};
 
 /// How often a handover looks whether a fileset is still in use, and the pause before it looks again.
@@ -154,13 +155,16 @@ impl Namespace {
             }
             HandOver::Abandon => open_files.lose(),
         }
-        let closed = self.part_with(partition, FsError::Moved);
+        self.end_use(partition, FsError::Moved);
+        let closed = partition.close_store();
+        let closed_ms = self.since(begun).as_millis();
         self.shared.fail_points.reach("handover.closed")?;
         if let (Ok(()), Some(next)) = (&closed, next) {
             next.opens_ahead(partition.epoch().next());
         }
+        self.forget_partition(partition);
         let waited_ms = self.since(begun).as_millis();
-        tracing::info!(fileset = %id, recalled_ms, idle_ms, ready_ms, waited_ms, "handed over");
+        tracing::info!(fileset = %id, recalled_ms, idle_ms, ready_ms, closed_ms, waited_ms, "handed over");
         closed
     }
 
@@ -188,9 +192,11 @@ impl Namespace {
             let _one_at_a_time = known.opening.lock();
             let opened = self.stores.open_ahead(id, epoch);
             // Gone from there if the owner was quicker.
-            if let (Ok(Some(store)), Some(ahead)) = (&opened, membership.ahead.lock().get_mut(&id))
-            {
-                ahead.store = Some(Arc::clone(store));
+            if let Ok(Some(store)) = &opened {
+                if let Some(ahead) = membership.ahead.lock().get_mut(&id) {
+                    ahead.store = Some(Arc::clone(store));
+                }
+                read_ahead(&**store);
             }
             opened.map(drop)
         };
@@ -266,6 +272,13 @@ impl Namespace {
 
     /// Ends the use of a partition that has no route any more.
     fn part_with(&self, partition: &Partition, why: FsError) -> Result<()> {
+        self.end_use(partition, why);
+        self.forget_partition(partition);
+        partition.close_store()
+    }
+
+    /// Nobody needs the store of a partition any more.
+    fn end_use(&self, partition: &Partition, why: FsError) {
         let id = partition.number();
         if id == FilesetId::ROOT {
             // Its next owner goes on with them.
@@ -274,10 +287,14 @@ impl Namespace {
         self.locks.close(id, why.clone());
         partition.gate().close(why);
         partition.let_go();
+    }
+
+    /// Forgets what nodes and kernel hold of a partition that is used no more.
+    fn forget_partition(&self, partition: &Partition) {
+        let id = partition.number();
         self.shared.clients.forget_fileset(id);
         self.tell_kernel_of_all(id);
         self.shared.inodes.forget_fileset(id);
-        partition.close_store()
     }
 
     /// The cluster says that a fileset has another owner, or none, or this node: requests go there from now on. Where

@@ -124,6 +124,15 @@ pub fn read_term(store: &dyn Store) -> Result<Term> {
         .ok_or_else(|| FsError::Damaged("the store has no term".to_owned()))
 }
 
+/// Reads what [`Partition::open`] reads, so that it finds it in memory. What cannot be read it says itself.
+pub(crate) fn read_ahead(store: &dyn Store) {
+    let _ = read_superblock(store);
+    let _ = read_usage(store);
+    let _ = read_quotas(store);
+    let _ = Sharing::read(store);
+    let _ = read_term(store);
+}
+
 /// Marks a fileset as left in order that its owner of `epoch` has closed, on disks that were synced since.
 ///
 /// # Errors

@@ -102,7 +102,7 @@ fn a_crash_in_the_middle_of_a_handover_loses_nothing_that_was_synced() {
         let site = Site::new();
         let cut =
             |node| Parts { fail_points: FailPoints::cut_at(point, 0), ..site.parts(node, true) };
-        let (one, two) = (site.nodes.join(ONE, cut(ONE)), site.nodes.join(TWO, cut(TWO)));
+        let (one, _two) = (site.nodes.join(ONE, cut(ONE)), site.nodes.join(TWO, cut(TWO)));
         let three = site.join(THREE);
         let data = one.fileset("data");
         let ino = three.make_file(data, "file");
