@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use forebay_base::in_flight::{self, WaitsFor};
 use forebay_base::{ClientId, FilesetId, Ino};
@@ -41,15 +42,31 @@ impl LockTables {
     }
 }
 
-/// Ends a wait for a lock.
+/// Ends a wait: for a lock, an archive, the home of a cache.
 #[derive(Debug, Default)]
-pub struct Interruption(AtomicBool);
+pub struct Interruption {
+    is_asked_for: AtomicBool,
+    at: Option<Instant>,
+}
 
 impl Interruption {
+    /// One that comes by itself then, if nobody asks for it before.
+    #[must_use]
+    pub fn at(time: Instant) -> Interruption {
+        Interruption { is_asked_for: AtomicBool::new(false), at: Some(time) }
+    }
+
     /// Whether the wait is to end.
     #[must_use]
     pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.is_asked_for.load(Ordering::Acquire) || self.is_due()
+    }
+
+    /// Whether it has come by itself, and nobody has asked for it.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        let is_late = self.at.is_some_and(|time| Instant::now() >= time);
+        is_late && !self.is_asked_for.load(Ordering::Acquire)
     }
 }
 
@@ -150,7 +167,7 @@ impl Namespace {
 
     /// Ends a wait for a lock.
     pub fn interrupt(&self, interruption: &Interruption) {
-        interruption.0.store(true, Ordering::Release);
+        interruption.is_asked_for.store(true, Ordering::Release);
         self.locks.all().iter().for_each(|locks| locks.wake());
     }
 
