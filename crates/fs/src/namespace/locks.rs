@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_base::in_flight::{self, WaitsFor};
-use forebay_base::{ClientId, FilesetId, Ino};
+use forebay_base::{ClientId, Clock, FilesetId, Ino};
 use parking_lot::Mutex;
 
 use super::Namespace;
@@ -43,17 +43,18 @@ impl LockTables {
 }
 
 /// Ends a wait: for a lock, an archive, the home of a cache.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Interruption {
     is_asked_for: AtomicBool,
-    at: Option<Instant>,
+    by_itself: Option<(Arc<dyn Clock>, Instant)>,
 }
 
 impl Interruption {
-    /// One that comes by itself then, if nobody asks for it before.
+    /// One that comes by itself after so long, if nobody asks for it before.
     #[must_use]
-    pub fn at(time: Instant) -> Interruption {
-        Interruption { is_asked_for: AtomicBool::new(false), at: Some(time) }
+    pub fn after(time: Duration, clock: &Arc<dyn Clock>) -> Interruption {
+        let at = clock.instant() + time;
+        Interruption { by_itself: Some((Arc::clone(clock), at)), ..Interruption::default() }
     }
 
     /// Whether the wait is to end.
@@ -65,7 +66,7 @@ impl Interruption {
     /// Whether it has come by itself, and nobody has asked for it.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        let is_late = self.at.is_some_and(|time| Instant::now() >= time);
+        let is_late = self.by_itself.as_ref().is_some_and(|(clock, at)| clock.instant() >= *at);
         is_late && !self.is_asked_for.load(Ordering::Acquire)
     }
 }

@@ -10,8 +10,9 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use forebay_base::Clock;
 use forebay_fs::Interruption;
 
 /// How long a request waits in a kept place while no wait of its lane ends.
@@ -97,9 +98,9 @@ impl Place {
     }
 
     /// What ends the wait of its request.
-    pub fn interruption(&self) -> Interruption {
+    pub fn interruption(&self, clock: &Arc<dyn Clock>) -> Interruption {
         match &self.0 {
-            Some(taken) if taken.is_kept => Interruption::at(Instant::now() + PATIENCE),
+            Some(taken) if taken.is_kept => Interruption::after(PATIENCE, clock),
             _ => Interruption::default(),
         }
     }

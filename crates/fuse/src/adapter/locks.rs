@@ -189,7 +189,7 @@ impl Adapter {
     ) -> Answer<T> {
         let Some(mut place) = Place::take(what) else { return Err(Errno(refused(what))) };
         loop {
-            let interruption = Arc::new(place.interruption());
+            let interruption = Arc::new(place.interruption(&self.clock));
             self.begin_wait(request, &interruption)?;
             let done = wait(&interruption);
             self.locks.waits.lock().interruptions.remove(&request.unique);
