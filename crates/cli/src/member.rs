@@ -26,6 +26,8 @@ use forebay_fs::record::{DiskRecord, DiskUse, Placement};
 use forebay_fs::remote::{CacheService, FilesService};
 use forebay_fs::{Cluster, HandOver, Namespace, NewDisk, Parts, Whose};
 use forebay_fuse::Session;
+use forebay_node::etcd_page;
+use forebay_node::home::EtcdAccess;
 use forebay_node::members::roster::{DiskHome, Runs};
 use forebay_node::members::visit::{
     DiskSpace, FilesReport, UNREACHABLE_MAX, UnreachableFile, UnreachableFiles, WAIT_MIN, WAITS_MAX,
@@ -36,7 +38,7 @@ use forebay_node::session::SessionStatus;
 use forebay_node::{Member, MemberStart, NodeHome};
 use forebay_process::machine::boot_id;
 use forebay_store::Stores as _;
-use forebay_store::slate::{EtcdPlace, Place, SlateConfig, open_stores};
+use forebay_store::slate::{EtcdPlace, Place, QuotaOf, SlateConfig, SlateStores, open_stores};
 use parking_lot::{Condvar, Mutex};
 use uuid::Uuid;
 
@@ -51,6 +53,9 @@ const OPENING_WAIT: Duration = Duration::from_secs(30);
 /// How long a node that leaves hands over; then the others wait for its lease.
 const LEAVING_MAX: Duration = Duration::from_secs(30);
 
+/// Longest time for the page of a member of etcd.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Threads for the calls to etcd and object stores.
 const RUNTIME_THREADS: usize = 2;
 
@@ -64,9 +69,13 @@ fn scratch_on(disks: &[PathBuf], wanted: Option<Placement>) -> anyhow::Result<Pl
 
 /// Where the names of a cluster's files lie in etcd: beside its records, under its id, as another cluster of the same name may
 /// come later.
-fn store_config(cluster: Uuid, home: &Home) -> SlateConfig {
-    let place = Place::Etcd(EtcdPlace::default());
-    let mut config = SlateConfig::new(place, format!("/forebay-names/{cluster}"));
+fn store_config(cluster: Uuid, etcd: &EtcdAccess, home: &Home) -> SlateConfig {
+    let etcd = etcd.clone();
+    let quota_of = move |endpoint: &str| {
+        etcd_page::quota_bytes(&etcd_page::read(&etcd, endpoint, PAGE_TIMEOUT).ok()?)
+    };
+    let place = EtcdPlace { quota_of: Some(QuotaOf(Arc::new(quota_of))), ..EtcdPlace::default() };
+    let mut config = SlateConfig::new(Place::Etcd(place), format!("/forebay-names/{cluster}"));
     config.cache = Some(home.root().join("cache"));
     config
 }
@@ -170,6 +179,8 @@ struct Joint {
     announced: Mutex<HashSet<FilesetId>>,
     /// Where the other nodes reach the disks of this one.
     disks: OnceLock<Arc<DiskService>>,
+    /// Where the names of files lie.
+    stores: OnceLock<Weak<SlateStores>>,
 }
 
 impl Joint {
@@ -390,7 +401,9 @@ impl Ownership for Joint {
         let session = self.session.get().and_then(Weak::upgrade);
         let job = |process: u32| session.as_ref()?.askers().job_at_once(process);
         let waits = waits::of_this_node(&fs, &job, WAIT_MIN, WAITS_MAX);
-        Some(FilesReport { filesets: fs.fileset_names(), disks, waits })
+        let etcd = self.stores.get().and_then(Weak::upgrade).and_then(|stores| stores.etcd());
+        let shortage = etcd.and_then(|etcd| etcd.shortage);
+        Some(FilesReport { filesets: fs.fileset_names(), disks, waits, shortage })
     }
 
     fn unreachable(&self) -> Result<UnreachableFiles, String> {
@@ -488,7 +501,7 @@ pub fn make_file_system(node: &NodeHome, scratch: Option<Placement>) -> anyhow::
     let home = Home::of_member(node)?;
     let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for the stores")?;
     let book = Book::open(&runtime, &file.etcd, &file.cluster_name)?;
-    let config = store_config(file.cluster, &home);
+    let config = store_config(file.cluster, &file.etcd, &home);
     let stores = open_stores(&config, &runtime, Some(book.client()))?;
     let there = stores.list()?;
     if !there.contains(&FilesetId::ROOT) {
@@ -619,8 +632,10 @@ fn open_namespace(
     joint: &Arc<Joint>,
 ) -> anyhow::Result<(Arc<Namespace>, Lock)> {
     let member = &joined.member;
-    let config = store_config(member.file().cluster, home);
+    let file = member.file();
+    let config = store_config(file.cluster, &file.etcd, home);
     let stores = open_stores(&config, &joined.runtime, Some(member.book().client()))?;
+    let _ = joint.stores.set(Arc::downgrade(&stores));
     let parts = Parts {
         stores,
         disks,

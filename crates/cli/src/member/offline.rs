@@ -86,7 +86,7 @@ pub fn back_up(
     let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for the stores")?;
     let book = Book::open(&runtime, &file.etcd, &file.cluster_name)?;
     commit_everywhere(node, &book)?;
-    let mut config = store_config(file.cluster, home);
+    let mut config = store_config(file.cluster, &file.etcd, home);
     // The daemon of a mount may be using it.
     config.cache = None;
     let stores = open_stores(&config, &runtime, Some(book.client()))?;
@@ -183,7 +183,8 @@ impl Offline {
             protocol: forebay_node::protocol_settings(),
             clock: Arc::new(SystemClock),
         })?;
-        let config = store_config(member.file().cluster, home);
+        let file = member.file();
+        let config = store_config(file.cluster, &file.etcd, home);
         let stores = open_stores(&config, runtime, Some(member.book().client()))?;
         Ok((member, stores))
     }

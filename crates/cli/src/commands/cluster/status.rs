@@ -235,7 +235,8 @@ fn print_problems(found: &Found) -> Result<()> {
     for node in &found.nodes {
         let status = node.status.as_ref();
         let etcd = status.and_then(|status| status.etcd_error.as_ref());
-        for problem in node.problem.iter().chain(etcd) {
+        let shortage = status.and_then(|status| status.files.as_ref()?.shortage.as_ref());
+        for problem in node.problem.iter().chain(etcd).chain(shortage) {
             outln!("  {}: {problem}", node.name);
         }
         for problem in status.iter().flat_map(|status| &status.problems) {
