@@ -3,6 +3,7 @@
 //! The node starts first, and calls come in before the namespace is open: they wait. At the end it is the other way round: the
 //! node hands over its filesets and leaves before the namespace is closed.
 
+pub mod names;
 pub mod offline;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -26,8 +27,7 @@ use forebay_fs::record::{DiskRecord, DiskUse, Placement};
 use forebay_fs::remote::{CacheService, FilesService};
 use forebay_fs::{Cluster, HandOver, Namespace, NewDisk, Parts, Whose};
 use forebay_fuse::Session;
-use forebay_node::etcd_page;
-use forebay_node::home::EtcdAccess;
+use forebay_node::members::record::NamesPlace;
 use forebay_node::members::roster::{DiskHome, Runs};
 use forebay_node::members::visit::{
     DiskSpace, FilesReport, UNREACHABLE_MAX, UnreachableFile, UnreachableFiles, WAIT_MIN, WAITS_MAX,
@@ -38,13 +38,14 @@ use forebay_node::session::SessionStatus;
 use forebay_node::{Member, MemberStart, NodeHome};
 use forebay_process::machine::boot_id;
 use forebay_store::Stores as _;
-use forebay_store::slate::{EtcdPlace, Place, QuotaOf, SlateConfig, SlateStores, open_stores};
+use forebay_store::slate::SlateStores;
 use parking_lot::{Condvar, Mutex};
 use uuid::Uuid;
 
 use crate::commands::cluster::{daemon, etcd};
 use crate::control::SessionCounters;
 use crate::home::{Home, Lock, OpenMember, own_disk, placement_on, shared_disk, unlabel};
+use crate::member::names::Cache;
 use crate::waits;
 
 /// How long a call of another node waits for the namespace to be open.
@@ -52,9 +53,6 @@ const OPENING_WAIT: Duration = Duration::from_secs(30);
 
 /// How long a node that leaves hands over; then the others wait for its lease.
 const LEAVING_MAX: Duration = Duration::from_secs(30);
-
-/// Longest time for the page of a member of etcd.
-const PAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Threads for the calls to etcd and object stores.
 const RUNTIME_THREADS: usize = 2;
@@ -65,19 +63,6 @@ fn scratch_on(disks: &[PathBuf], wanted: Option<Placement>) -> anyhow::Result<Pl
     let on = |disk: &PathBuf| placement_on(disk, wanted, user);
     let native = disks.iter().map(on).find(|found| matches!(found, Ok(Placement::Native)));
     native.or_else(|| disks.first().map(on)).unwrap_or(Ok(Placement::Direct))
-}
-
-/// Where the names of a cluster's files lie in etcd: beside its records, under its id, as another cluster of the same name may
-/// come later.
-fn store_config(cluster: Uuid, etcd: &EtcdAccess, home: &Home) -> SlateConfig {
-    let etcd = etcd.clone();
-    let quota_of = move |endpoint: &str| {
-        etcd_page::quota_bytes(&etcd_page::read(&etcd, endpoint, PAGE_TIMEOUT).ok()?)
-    };
-    let place = EtcdPlace { quota_of: Some(QuotaOf(Arc::new(quota_of))), ..EtcdPlace::default() };
-    let mut config = SlateConfig::new(Place::Etcd(place), format!("/forebay-names/{cluster}"));
-    config.cache = Some(home.root().join("cache"));
-    config
 }
 
 /// A member at work.
@@ -495,14 +480,28 @@ pub fn life() -> anyhow::Result<Life> {
 /// nothing is said and a disk is local.
 ///
 /// # Errors
-/// If etcd does not answer, or no disk can hold native filesets that are wanted.
-pub fn make_file_system(node: &NodeHome, scratch: Option<Placement>) -> anyhow::Result<()> {
+/// If etcd does not answer, no disk can hold native filesets that are wanted, or the cluster's names lie elsewhere than `chosen`.
+pub fn make_file_system(
+    node: &NodeHome,
+    scratch: Option<Placement>,
+    chosen: &Option<NamesPlace>,
+) -> anyhow::Result<()> {
     let file = node.existing()?;
     let home = Home::of_member(node)?;
     let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for the stores")?;
     let book = Book::open(&runtime, &file.etcd, &file.cluster_name)?;
-    let config = store_config(file.cluster, &file.etcd, &home);
-    let stores = open_stores(&config, &runtime, Some(book.client()))?;
+    let shown =
+        |names: &Option<NamesPlace>| names.as_ref().map_or("etcd", |it| &it.place).to_owned();
+    let there = names::place(&book)?;
+    if shown(&there) != shown(chosen) {
+        anyhow::bail!(
+            "the names of cluster {} lie in {}, which cannot be changed to {}",
+            file.cluster_name,
+            shown(&there),
+            shown(chosen)
+        );
+    }
+    let stores = names::open_new(&file, &home, &book, &runtime, Cache::Kept)?;
     let there = stores.list()?;
     if !there.contains(&FilesetId::ROOT) {
         for left in there {
@@ -632,9 +631,7 @@ fn open_namespace(
     joint: &Arc<Joint>,
 ) -> anyhow::Result<(Arc<Namespace>, Lock)> {
     let member = &joined.member;
-    let file = member.file();
-    let config = store_config(file.cluster, &file.etcd, home);
-    let stores = open_stores(&config, &joined.runtime, Some(member.book().client()))?;
+    let stores = names::open(member.file(), home, member.book(), &joined.runtime, Cache::Kept)?;
     let _ = joint.stores.set(Arc::downgrade(&stores));
     let parts = Parts {
         stores,

@@ -39,6 +39,8 @@ pub struct Plan {
     pub forebay: Option<PathBuf>,
     /// Placement of the filesets work and util; native if nothing is said.
     pub work_placement: Option<&'static str>,
+    /// More options of `cluster init`.
+    pub init: Vec<String>,
 }
 
 impl Plan {
@@ -52,6 +54,7 @@ impl Plan {
             disks: BTreeMap::new(),
             forebay: None,
             work_placement: None,
+            init: Vec::new(),
         }
     }
 }
@@ -116,6 +119,9 @@ impl Cluster {
         arguments.extend(["--disk", path(disk)]);
         if let (0, Some(placement)) = (node, plan.work_placement) {
             arguments.extend(["--work-placement", placement]);
+        }
+        if node == 0 {
+            arguments.extend(plan.init.iter().map(String::as_str));
         }
         self.forebay(node, &arguments).succeeds();
     }

@@ -1,5 +1,6 @@
 //! Where the stores of a cluster are, and their limits.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -164,8 +165,8 @@ pub struct S3Place {
 }
 
 /// Without the secret.
-impl std::fmt::Debug for S3Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for S3Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("S3Place")
             .field("bucket", &self.bucket)
             .field("folder", &self.folder)

@@ -8,7 +8,9 @@ use forebay_base::{Clock as _, Epoch, FilesetId, time::SystemClock};
 use forebay_etcd::testing::{EtcdServer, Plan};
 use forebay_etcd::{Keys, Runtime};
 use forebay_store::redb::RedbStore;
-use forebay_store::slate::{EtcdPlace, EtcdState, Place, QuotaOf, SlateConfig, SlateStores, open_stores};
+use forebay_store::slate::{
+    EtcdPlace, EtcdState, Place, QuotaOf, SlateConfig, SlateStores, open_stores,
+};
 use forebay_store::{Batch, Store, StoreError, Stores};
 
 use super::{all_rules, batch, engines, put, rules, with_rules};
@@ -26,6 +28,7 @@ fn in_memory() -> Arc<SlateStores> {
 }
 
 fn in_directory(folder: &Path) -> SlateConfig {
+    std::fs::create_dir_all(folder.join("shared")).unwrap();
     let mut config = SlateConfig::new(Place::Directory(folder.join("shared")), "names");
     config.cache = Some(folder.join("cache"));
     config.memory_bytes_max = 1 << 20;
