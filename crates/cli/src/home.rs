@@ -34,6 +34,7 @@ use forebay_store::redb::RedbOptions;
 use forebay_store::redb::folder::RedbFolder;
 use forebay_store::{StoreError, Stores as _};
 
+pub use self::archive::{s3_access, s3_access_in};
 pub use self::lock::Lock;
 pub use self::member::{OpenMember, open_own_disk, own_disk, shared_disk, unlabel};
 pub use self::native::placement_on;

@@ -3,6 +3,7 @@
 //! The node starts first, and calls come in before the namespace is open: they wait. At the end it is the other way round: the
 //! node hands over its filesets and leaves before the namespace is closed.
 
+pub mod names;
 pub mod offline;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -26,6 +27,7 @@ use forebay_fs::record::{DiskRecord, DiskUse, Placement};
 use forebay_fs::remote::{CacheService, FilesService};
 use forebay_fs::{Cluster, HandOver, Namespace, NewDisk, Parts, Whose};
 use forebay_fuse::Session;
+use forebay_node::members::record::NamesPlace;
 use forebay_node::members::roster::{DiskHome, Runs};
 use forebay_node::members::visit::{
     DiskSpace, FilesReport, UNREACHABLE_MAX, UnreachableFile, UnreachableFiles, WAIT_MIN, WAITS_MAX,
@@ -36,13 +38,14 @@ use forebay_node::session::SessionStatus;
 use forebay_node::{Member, MemberStart, NodeHome};
 use forebay_process::machine::boot_id;
 use forebay_store::Stores as _;
-use forebay_store::slate::{EtcdPlace, Place, SlateConfig, open_stores};
+use forebay_store::slate::SlateStores;
 use parking_lot::{Condvar, Mutex};
 use uuid::Uuid;
 
 use crate::commands::cluster::{daemon, etcd};
 use crate::control::SessionCounters;
 use crate::home::{Home, Lock, OpenMember, own_disk, placement_on, shared_disk, unlabel};
+use crate::member::names::Cache;
 use crate::waits;
 
 /// How long a call of another node waits for the namespace to be open.
@@ -60,15 +63,6 @@ fn scratch_on(disks: &[PathBuf], wanted: Option<Placement>) -> anyhow::Result<Pl
     let on = |disk: &PathBuf| placement_on(disk, wanted, user);
     let native = disks.iter().map(on).find(|found| matches!(found, Ok(Placement::Native)));
     native.or_else(|| disks.first().map(on)).unwrap_or(Ok(Placement::Direct))
-}
-
-/// Where the names of a cluster's files lie in etcd: beside its records, under its id, as another cluster of the same name may
-/// come later.
-fn store_config(cluster: Uuid, home: &Home) -> SlateConfig {
-    let place = Place::Etcd(EtcdPlace::default());
-    let mut config = SlateConfig::new(place, format!("/forebay-names/{cluster}"));
-    config.cache = Some(home.root().join("cache"));
-    config
 }
 
 /// A member at work.
@@ -170,6 +164,8 @@ struct Joint {
     announced: Mutex<HashSet<FilesetId>>,
     /// Where the other nodes reach the disks of this one.
     disks: OnceLock<Arc<DiskService>>,
+    /// Where the names of files lie.
+    stores: OnceLock<Weak<SlateStores>>,
 }
 
 impl Joint {
@@ -397,7 +393,9 @@ impl Ownership for Joint {
         let session = self.session.get().and_then(Weak::upgrade);
         let job = |process: u32| session.as_ref()?.askers().job_at_once(process);
         let waits = waits::of_this_node(&fs, &job, WAIT_MIN, WAITS_MAX);
-        Some(FilesReport { filesets: fs.fileset_names(), disks, waits })
+        let etcd = self.stores.get().and_then(Weak::upgrade).and_then(|stores| stores.etcd());
+        let shortage = etcd.and_then(|etcd| etcd.shortage);
+        Some(FilesReport { filesets: fs.fileset_names(), disks, waits, shortage })
     }
 
     fn unreachable(&self) -> Result<UnreachableFiles, String> {
@@ -489,14 +487,28 @@ pub fn life() -> anyhow::Result<Life> {
 /// nothing is said and a disk is local.
 ///
 /// # Errors
-/// If etcd does not answer, or no disk can hold native filesets that are wanted.
-pub fn make_file_system(node: &NodeHome, scratch: Option<Placement>) -> anyhow::Result<()> {
+/// If etcd does not answer, no disk can hold native filesets that are wanted, or the cluster's names lie elsewhere than `chosen`.
+pub fn make_file_system(
+    node: &NodeHome,
+    scratch: Option<Placement>,
+    chosen: &Option<NamesPlace>,
+) -> anyhow::Result<()> {
     let file = node.existing()?;
     let home = Home::of_member(node)?;
     let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for the stores")?;
     let book = Book::open(&runtime, &file.etcd, &file.cluster_name)?;
-    let config = store_config(file.cluster, &home);
-    let stores = open_stores(&config, &runtime, Some(book.client()))?;
+    let shown =
+        |names: &Option<NamesPlace>| names.as_ref().map_or("etcd", |it| &it.place).to_owned();
+    let there = names::place(&book)?;
+    if shown(&there) != shown(chosen) {
+        anyhow::bail!(
+            "the names of cluster {} lie in {}, which cannot be changed to {}",
+            file.cluster_name,
+            shown(&there),
+            shown(chosen)
+        );
+    }
+    let stores = names::open_new(&file, &home, &book, &runtime, Cache::Kept)?;
     let there = stores.list()?;
     if !there.contains(&FilesetId::ROOT) {
         for left in there {
@@ -626,8 +638,8 @@ fn open_namespace(
     joint: &Arc<Joint>,
 ) -> anyhow::Result<(Arc<Namespace>, Lock)> {
     let member = &joined.member;
-    let config = store_config(member.file().cluster, home);
-    let stores = open_stores(&config, &joined.runtime, Some(member.book().client()))?;
+    let stores = names::open(member.file(), home, member.book(), &joined.runtime, Cache::Kept)?;
+    let _ = joint.stores.set(Arc::downgrade(&stores));
     let parts = Parts {
         stores,
         disks,

@@ -204,7 +204,7 @@ fn ask_cluster(home: &NodeHome) -> Result<ClusterHealth> {
     })
 }
 
-/// Filesets that a node could not open or hand over when it tried last, with the reasons.
+/// Filesets that a node could not open or hand over when it tried last, and why filesets must not grow, with the reasons.
 fn problems(status: &NodeStatus) -> Vec<String> {
     let names = status.files.as_ref().map(|files| &*files.filesets).unwrap_or_default();
     let problem = |problem: &FilesetProblem| {
@@ -213,7 +213,8 @@ fn problems(status: &NodeStatus) -> Vec<String> {
         let name = name.unwrap_or_else(|| problem.fileset.to_string());
         format!("fileset {name}: {}", problem.reason)
     };
-    status.problems.iter().map(problem).collect()
+    let shortage = status.files.as_ref().and_then(|files| files.shortage.clone());
+    status.problems.iter().map(problem).chain(shortage).collect()
 }
 
 /// Has the daemon count what files hold.

@@ -16,6 +16,7 @@ use crate::command::{Ended, run};
 use crate::etcd::Etcd;
 use crate::hosts::Hosts;
 use crate::mounted::{is_mounted, scratch_folder, scratch_folder_in};
+use crate::s3::S3;
 use crate::{need, wait_until};
 
 /// Commands that wait for other nodes may take as long as a lease and more.
@@ -39,6 +40,10 @@ pub struct Plan {
     pub forebay: Option<PathBuf>,
     /// Placement of the filesets work and util; native if nothing is said.
     pub work_placement: Option<&'static str>,
+    /// The names of files lie in a bucket of an S3 server on the first host of etcd.
+    pub names_in_s3: bool,
+    /// More options of `cluster init`.
+    pub init: Vec<String>,
 }
 
 impl Plan {
@@ -52,6 +57,8 @@ impl Plan {
             disks: BTreeMap::new(),
             forebay: None,
             work_placement: None,
+            names_in_s3: false,
+            init: Vec::new(),
         }
     }
 }
@@ -63,6 +70,8 @@ pub struct Cluster {
     nodes: usize,
     folder: TempDir,
     forebay: PathBuf,
+    /// Goes last.
+    s3: Option<S3>,
 }
 
 impl Cluster {
@@ -89,7 +98,8 @@ impl Cluster {
         let folder = plan.base.as_deref().map_or_else(scratch_folder, scratch_folder_in);
         let etcd = Etcd::start(&hosts, nodes..nodes + plan.etcd_members, folder.path());
         let forebay = plan.forebay.clone().unwrap_or_else(need::forebay);
-        let cluster = Cluster { hosts, etcd, nodes, folder, forebay };
+        let s3 = plan.names_in_s3.then(|| S3::start(&hosts, nodes, folder.path()));
+        let cluster = Cluster { hosts, etcd, nodes, folder, forebay, s3 };
         cluster.etcd.wait_until_reached(&cluster.hosts, 0);
         for node in 0..nodes {
             std::fs::create_dir(cluster.mountpoint(node)).expect("makes a mount point");
@@ -116,6 +126,12 @@ impl Cluster {
         arguments.extend(["--disk", path(disk)]);
         if let (0, Some(placement)) = (node, plan.work_placement) {
             arguments.extend(["--work-placement", placement]);
+        }
+        if let (0, Some(s3)) = (node, &self.s3) {
+            arguments.extend(["--names", "s3://names/g", "--names-access", path(&s3.access)]);
+        }
+        if node == 0 {
+            arguments.extend(plan.init.iter().map(String::as_str));
         }
         self.forebay(node, &arguments).succeeds();
     }

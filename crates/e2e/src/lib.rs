@@ -20,6 +20,7 @@ pub mod hosts;
 pub mod loop_disk;
 pub mod mounted;
 pub mod need;
+pub mod s3;
 pub mod slurm;
 pub mod suite;
 pub mod thrash;

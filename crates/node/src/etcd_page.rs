@@ -47,6 +47,16 @@ pub fn read(access: &EtcdAccess, endpoint: &str, limit: Duration) -> Result<Stri
     ask(StreamOwned::new(connection, stream), place)
 }
 
+/// The quota of a member's database in bytes, as its page says.
+#[must_use]
+pub fn quota_bytes(page: &str) -> Option<u64> {
+    let line =
+        page.lines().find_map(|line| line.strip_prefix("etcd_server_quota_backend_bytes "))?;
+    let bytes: f64 = line.trim().parse().ok()?;
+    // Negative where it has none.
+    (1.0..=1e18).contains(&bytes).then_some(bytes as u64)
+}
+
 fn tls(access: &EtcdAccess) -> Result<ClientConfig> {
     let authority = access.authority.as_ref().ok_or_else(|| failed("no authority is known"))?;
     let mut roots = RootCertStore::empty();
@@ -83,4 +93,23 @@ fn ask(mut stream: impl Read + Write, host: &str) -> Result<String> {
         return Err(failed(format!("its page of metrics is not served: {status}")));
     }
     Ok(page.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_says_the_quota_or_nothing_is_known() {
+        let page = |value: &str| {
+            format!(
+                "# TYPE etcd_server_quota_backend_bytes gauge\netcd_server_quota_backend_bytes {value}\n"
+            )
+        };
+        assert_eq!(quota_bytes(&page("8.589934592e+09")), Some(8 << 30));
+        for bad in ["-1", "0", "NaN", "many", "1e300", ""] {
+            assert_eq!(quota_bytes(&page(bad)), None, "{bad}");
+        }
+        assert_eq!(quota_bytes("etcd_server_quota_backend_bytes_other 5\n"), None);
+    }
 }

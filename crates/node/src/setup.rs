@@ -18,7 +18,7 @@ use crate::authority::{Subject, certificate_of, key_of, sha256};
 use crate::error::{Error, Result};
 use crate::home::{EtcdAccess, NodeFile, NodeHome, PORT};
 use crate::members::book::{Book, FIRST};
-use crate::members::record::{ClusterRecord, FORMAT, NodeRecord, check_name};
+use crate::members::record::{ClusterRecord, NamesPlace, NodeRecord, check_name};
 use crate::members::roster::Sight;
 use crate::members::visit::{
     Admission, Answer, Application, NewDisk, NodeStatus, Question, decode, encode, records_of,
@@ -49,6 +49,8 @@ pub struct NewCluster {
     pub address: Option<String>,
     /// How etcd is reached.
     pub etcd: EtcdAccess,
+    /// Where the names of files are to lie; in etcd without it.
+    pub names: Option<NamesPlace>,
 }
 
 /// What came of a command that may be repeated.
@@ -216,11 +218,12 @@ impl Tools {
         };
         let made = book.create(
             &ClusterRecord {
-                format: FORMAT,
+                format: ClusterRecord::format_for(new.names.as_ref()),
                 id: cluster,
                 name: new.name.clone(),
                 authority: authority.certificate().to_owned(),
                 made: now.seconds,
+                names: new.names.clone(),
             },
             &record,
             &records_of(&disks),

@@ -78,28 +78,41 @@ pub fn open(root: &Path, location: &str, label: Label) -> Result<ArchiveDisk> {
     Ok(ArchiveDisk::open(bucket(root, location)?, label, location))
 }
 
-/// What S3 needs, from the file of the home folder.
+/// What S3 needs, from the file of the home folder, if there is one.
 fn access(root: &Path) -> Result<S3Place> {
     let path = root.join(S3_FILE);
-    let text = match std::fs::read_to_string(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(S3Place::default());
-        }
-        text => text.with_context(|| path.display().to_string())?,
-    };
-    let mode = std::fs::metadata(&path)?.mode();
+    match path.try_exists() {
+        Ok(false) => Ok(S3Place::default()),
+        _ => Ok(s3_access_in(&path)?.0),
+    }
+}
+
+/// What S3 needs, from a file that others may not read, and its text.
+///
+/// # Errors
+/// If the file cannot be read, others may read it, or it is malformed.
+pub fn s3_access_in(path: &Path) -> Result<(S3Place, String)> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let mode = std::fs::metadata(path)?.mode();
     ensure!(
         mode & 0o077 == 0,
         "{0} holds a secret, and others may read it: chmod 600 {0}",
         path.display()
     );
-    let place: S3Place = toml::from_str(&text).with_context(|| {
-        format!("{}: the keys are endpoint, region, access_key and secret_key", path.display())
-    })?;
+    let place = s3_access(&text).with_context(|| path.display().to_string())?;
+    Ok((place, text))
+}
+
+/// What S3 needs, from the text of such a file.
+///
+/// # Errors
+/// If it is malformed.
+pub fn s3_access(text: &str) -> Result<S3Place> {
+    let place: S3Place =
+        toml::from_str(text).context("the keys are endpoint, region, access_key and secret_key")?;
     ensure!(
         place.bucket.is_empty() && place.folder.is_empty(),
-        "{}: bucket and folder are given in the address of the disk, s3://BUCKET/FOLDER",
-        path.display()
+        "bucket and folder are given in the address, s3://BUCKET/FOLDER"
     );
     Ok(place)
 }

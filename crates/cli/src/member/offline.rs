@@ -27,10 +27,11 @@ use forebay_node::setup::Tools;
 use forebay_node::{Member, MemberStart, NodeHome, Settings};
 use forebay_store::redb::RedbOptions;
 use forebay_store::redb::folder::RedbFolder;
-use forebay_store::slate::{SlateStores, open_stores};
+use forebay_store::slate::SlateStores;
 use forebay_store::{Batch, Store, Stores as _};
 
-use super::{LEAVING_MAX, RUNTIME_THREADS, start_without_mount, store_config};
+use super::names::{self, Cache};
+use super::{LEAVING_MAX, RUNTIME_THREADS, start_without_mount};
 use crate::commands::cluster::{daemon, etcd};
 use crate::home::{
     Checked, Home, Lock, Progress, back_up_into, choose, names_of, open_own_disk, shared_disk,
@@ -86,10 +87,7 @@ pub fn back_up(
     let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for the stores")?;
     let book = Book::open(&runtime, &file.etcd, &file.cluster_name)?;
     commit_everywhere(node, &book)?;
-    let mut config = store_config(file.cluster, home);
-    // The daemon of a mount may be using it.
-    config.cache = None;
-    let stores = open_stores(&config, &runtime, Some(book.client()))?;
+    let stores = names::open(&file, home, &book, &runtime, Cache::None)?;
     let root = stores.look(FilesetId::ROOT).context("the cluster has no file system yet")?;
     let there = stores.list()?;
     let filesets = forebay_fs::offline::filesets(&*root)?.into_iter();
@@ -183,8 +181,7 @@ impl Offline {
             protocol: forebay_node::protocol_settings(),
             clock: Arc::new(SystemClock),
         })?;
-        let config = store_config(member.file().cluster, home);
-        let stores = open_stores(&config, runtime, Some(member.book().client()))?;
+        let stores = names::open(member.file(), home, member.book(), runtime, Cache::Kept)?;
         Ok((member, stores))
     }
 

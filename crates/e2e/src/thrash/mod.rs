@@ -123,6 +123,8 @@ impl Thrash {
         journal.add(workers::look_at_everything(&shared));
         let summary = journal.check(&shared, &roots);
         self.check_daemons();
+        (0..NODES).for_each(|node| self.cluster.umount(node));
+        self.cluster.forebay(0, &["fsck", "g"]).succeeds();
         summary
     }
 

@@ -37,6 +37,8 @@ fn the_doctor_asks_all_nodes_and_etcd_and_names_what_is_not_as_it_should_be() {
     for code in ["cluster/versions", "cluster/certificates", "etcd/alarms", "etcd/space"] {
         assert!(!texts(&answer, "fine", code).is_empty(), "{code}: {answer}");
     }
+    let space = texts(&answer, "fine", "etcd/space");
+    assert!(space[0].contains(" used of 2048 MiB, "), "the quota is known: {space:?}");
     // Both clocks are this machine's.
     let clocks = texts(&answer, "fine", "cluster/clocks");
     assert!(clocks.len() == 1 && clocks[0].starts_with("n1: apart by at most"), "{clocks:?}");

@@ -174,9 +174,15 @@ fn a_cluster_runs_its_own_etcd_and_survives_the_loss_of_a_node_once_there_are_th
     // The doctor on a node that knows all members reads the metrics of each, with the certificates of the node.
     let found = machines.forebay(2, &["doctor", "--cluster", "--json"]).stdout;
     let found: Value = serde_json::from_str(&found).expect("is JSON");
-    let kinds = ["fine", "findings", "unknown"].map(|kind| found[kind].as_array().expect("a list"));
-    let of_disks = kinds.into_iter().flatten().filter(|line| line["code"] == "etcd/disk-time");
-    let of_disks: Vec<String> = of_disks.map(Value::to_string).collect();
+    let of_code = |code: &str| -> Vec<String> {
+        let kinds = ["fine", "findings", "unknown"].map(|it| found[it].as_array().expect("a list"));
+        let lines = kinds.into_iter().flatten().filter(|line| line["code"] == code);
+        lines.map(Value::to_string).collect()
+    };
+    let of_space = of_code("etcd/space");
+    let is_known = |line: &String| line.contains(" used of 8192 MiB, ");
+    assert!(of_space.len() == 3 && of_space.iter().all(is_known), "{of_space:?}");
+    let of_disks = of_code("etcd/disk-time");
     assert!(
         of_disks.len() == 3 && of_disks.iter().all(|line| crate::doctor::says_how_it_does(line)),
         "{of_disks:?}"

@@ -13,6 +13,7 @@ mod names;
 mod native;
 mod near;
 mod operations;
+mod places;
 mod rounds;
 mod shared_disks;
 mod shared_file;

@@ -14,8 +14,8 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 
-/// Version of everything below a cluster's keys.
-pub const FORMAT: u32 = 1;
+/// Newest version of what is below a cluster's keys that is understood. 2: with [`ClusterRecord::names`].
+pub const FORMAT: u32 = 2;
 
 /// `cluster`: written once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +30,33 @@ pub struct ClusterRecord {
     pub authority: String,
     /// When it was made, in seconds since the Unix epoch.
     pub made: i64,
+    /// Where the names of its files lie; in etcd without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<NamesPlace>,
+}
+
+impl ClusterRecord {
+    /// The version of the records of a cluster whose names lie there: nodes of earlier versions take them to be in etcd.
+    #[must_use]
+    pub fn format_for(names: Option<&NamesPlace>) -> u32 {
+        if names.is_some() { 2 } else { 1 }
+    }
+}
+
+/// A place for the names of files other than etcd.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamesPlace {
+    /// `s3://BUCKET/FOLDER`, or `dir:/PATH` of a directory that all nodes mount.
+    pub place: String,
+    /// What S3 needs, as TOML: endpoint, region, access_key, secret_key; the environment of each daemon without it.
+    pub access: Option<String>,
+}
+
+/// Without the secret.
+impl std::fmt::Debug for NamesPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NamesPlace").field("place", &self.place).finish_non_exhaustive()
+    }
 }
 
 /// `nodes/NUMBER`: a member, whether it is running or not. Without it the node is not one.

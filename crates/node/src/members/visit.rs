@@ -169,6 +169,9 @@ pub struct FilesReport {
     pub disks: Vec<DiskSpace>,
     /// Its requests in flight that are older than [`WAIT_MIN`], the oldest first; of many the oldest [`WAITS_MAX`].
     pub waits: Vec<Wait>,
+    /// Why its filesets must not grow, if the engine of their names is nearly full.
+    #[serde(default)]
+    pub shortage: Option<String>,
 }
 
 /// Requests that have been in flight for less are not reported.

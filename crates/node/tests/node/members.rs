@@ -142,6 +142,7 @@ impl Cluster {
             node: "host1".to_owned(),
             address: Some(format!("127.0.0.1:{}", free_port())),
             etcd: self.access(),
+            names: None,
         }
     }
 
@@ -568,6 +569,7 @@ fn errors_of_a_setup_say_what_to_do() {
             identity: None,
             started: false,
         },
+        names: None,
     };
     let error =
         tools.init(folder.path(), &plan(&nowhere), |_| Ok(Vec::new())).unwrap_err().to_string();

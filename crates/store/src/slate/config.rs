@@ -1,5 +1,6 @@
 //! Where the stores of a cluster are, and their limits.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -127,9 +128,22 @@ impl FromStr for Place {
 pub struct EtcdPlace {
     /// Endpoints of the members; not needed where the caller gives a client.
     pub endpoints: Vec<String>,
-    /// The quota of its database (`--quota-backend-bytes`) where etcd does not say it itself (before 3.6); 0 for etcd's
-    /// default of 2 GiB.
+    /// The quota of its database (`--quota-backend-bytes`) where etcd does not say it itself (before 3.6) and `quota_of` does
+    /// not know it; 0 for etcd's default of 2 GiB.
     pub quota_bytes: u64,
+    /// Who asks a member for its quota in another way.
+    #[serde(skip)]
+    pub quota_of: Option<QuotaOf>,
+}
+
+/// Says the quota of the member at an endpoint, in bytes. May block.
+#[derive(Clone)]
+pub struct QuotaOf(pub Arc<dyn Fn(&str) -> Option<u64> + Send + Sync>);
+
+impl fmt::Debug for QuotaOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("QuotaOf")
+    }
 }
 
 /// Names in an S3-compatible object store.
@@ -151,8 +165,8 @@ pub struct S3Place {
 }
 
 /// Without the secret.
-impl std::fmt::Debug for S3Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for S3Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("S3Place")
             .field("bucket", &self.bucket)
             .field("folder", &self.folder)

@@ -34,7 +34,7 @@ mod stores;
 mod term;
 mod upkeep;
 
-pub use config::{EtcdPlace, Place, S3Place, SlateConfig, open_stores};
+pub use config::{EtcdPlace, Place, QuotaOf, S3Place, SlateConfig, open_stores};
 pub use place::s3_bucket;
 pub use store::SlateStore;
 pub use stores::SlateStores;

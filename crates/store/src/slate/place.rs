@@ -40,10 +40,10 @@ pub(super) fn open(
         }
         Place::S3(place) => (Arc::new(s3(place)?), true),
         Place::Directory(path) => {
-            let made = std::fs::create_dir_all(path);
-            made.map_err(|error| {
-                StoreError::Io(format!("cannot create {}: {error}", path.display()))
-            })?;
+            // It is not made: where it is missing, what it is on may not be mounted.
+            if !path.is_dir() {
+                return Err(StoreError::Io(format!("{} is not a directory", path.display())));
+            }
             // An object is a staged file that is synced and then linked or renamed into place.
             let files = LocalFileSystem::new_with_prefix(path).map_err(bad)?;
             (Arc::new(files.with_fsync(true).with_automatic_cleanup(true)), false)

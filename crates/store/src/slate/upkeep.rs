@@ -6,6 +6,7 @@
 //! write a little before they free more. If etcd refuses all the same (somebody else filled it), room is made at once, and the
 //! alarm is disarmed.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::config::{Place, SlateConfig};
+use super::config::{Place, QuotaOf, SlateConfig};
 use super::etcd_objects::garbage::Garbage;
 use super::etcd_objects::{EtcdObjects, Written};
 
@@ -30,6 +31,8 @@ const DISARM_PERCENT: u64 = 95;
 const QUOTA_DEFAULT: u64 = 2 << 30;
 /// Part of the quota after whose writing the state is looked at anew.
 const LOOK_AFTER_PERCENT: u64 = 2;
+/// After so many rounds a member is asked for its quota again: it may have been started with another one.
+const QUOTA_ROUNDS: u64 = 30;
 /// Longest time between two rounds where space is short.
 const SHORT_INTERVAL: Duration = Duration::from_secs(2);
 /// Time that a member's defragmentation may take.
@@ -112,6 +115,10 @@ impl Upkeep {
             Place::Etcd(place) if place.quota_bytes > 0 => place.quota_bytes,
             Place::Etcd(_) | Place::S3(_) | Place::Directory(_) | Place::Memory => QUOTA_DEFAULT,
         };
+        let quota_of = match &config.place {
+            Place::Etcd(place) => place.quota_of.clone(),
+            Place::S3(_) | Place::Directory(_) | Place::Memory => None,
+        };
         let state = Arc::new(Mutex::new(EtcdState { quota_bytes, ..EtcdState::default() }));
         let keeper = Keeper {
             connection: client.connection().clone(),
@@ -120,6 +127,8 @@ impl Upkeep {
             garbage: Garbage::new(objects, Duration::from_secs(config.upload_age_max_seconds)),
             space,
             state: Arc::clone(&state),
+            quota_of,
+            quotas: HashMap::new(),
             seen_revision: 0,
             forced_revision: 0,
         };
@@ -146,6 +155,10 @@ struct Keeper {
     garbage: Garbage,
     space: Arc<Space>,
     state: Arc<Mutex<EtcdState>>,
+    /// Who knows the quota of members that do not say it.
+    quota_of: Option<QuotaOf>,
+    /// What it has said, by endpoint.
+    quotas: HashMap<String, u64>,
     /// The revision at the last round: watches may need the history since then.
     seen_revision: i64,
     /// The revision at which files were last defragmented because etcd refused changes.
@@ -204,13 +217,33 @@ impl Keeper {
         Ok(())
     }
 
-    async fn look(&self) -> Vec<MemberState> {
+    async fn look(&mut self) -> Vec<MemberState> {
+        if self.state.lock().rounds.is_multiple_of(QUOTA_ROUNDS) {
+            self.quotas.clear();
+        }
         let mut members = Vec::new();
-        for endpoint in self.connection.endpoints() {
+        for endpoint in self.connection.clone().endpoints() {
             let status = self.connection.status(endpoint).await.map_err(|error| error.to_string());
+            let status = match status {
+                Ok(status) if status.quota_bytes.is_none() => {
+                    Ok(MemberStatus { quota_bytes: self.ask_quota(endpoint).await, ..status })
+                }
+                status => status,
+            };
             members.push(MemberState { endpoint: endpoint.clone(), status });
         }
         members
+    }
+
+    /// The quota of a member that does not say it (before etcd 3.6), if it can be known.
+    async fn ask_quota(&mut self, endpoint: &str) -> Option<u64> {
+        if let Some(known) = self.quotas.get(endpoint) {
+            return Some(*known);
+        }
+        let (quota_of, asked) = (self.quota_of.clone()?, endpoint.to_owned());
+        let said = tokio::task::spawn_blocking(move || (quota_of.0)(&asked)).await.ok()??;
+        self.quotas.insert(endpoint.to_owned(), said);
+        Some(said)
     }
 
     fn quota(&self, members: &[MemberState]) -> u64 {
@@ -226,12 +259,17 @@ impl Keeper {
         let used = statuses.map(|status| status.used_bytes).max().unwrap_or(0);
         let shortage = (alarm || used > quota / 100 * SHORT_PERCENT).then(|| {
             format!(
-                "etcd holds {used} of {quota} bytes. Remove files, or raise --quota-backend-bytes of its members (8 GiB at \
-                 most) and the quota setting here"
+                "etcd holds {used} of {quota} bytes, its quota: filesets must not grow. Remove files, or raise \
+                 --quota-backend-bytes of its members (8 GiB at most)"
             )
         });
         self.space.shortage.lock().clone_from(&shortage);
         let mut state = self.state.lock();
+        match (&state.shortage, &shortage) {
+            (None, Some(reason)) => tracing::warn!(reason, "etcd is nearly full"),
+            (Some(_), None) => tracing::info!("etcd has space again"),
+            _ => {}
+        }
         state.members = members.to_vec();
         state.quota_bytes = quota;
         state.shortage = shortage;

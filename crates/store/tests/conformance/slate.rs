@@ -8,7 +8,9 @@ use forebay_base::{Clock as _, Epoch, FilesetId, time::SystemClock};
 use forebay_etcd::testing::{EtcdServer, Plan};
 use forebay_etcd::{Keys, Runtime};
 use forebay_store::redb::RedbStore;
-use forebay_store::slate::{EtcdPlace, EtcdState, Place, SlateConfig, SlateStores, open_stores};
+use forebay_store::slate::{
+    EtcdPlace, EtcdState, Place, QuotaOf, SlateConfig, SlateStores, open_stores,
+};
 use forebay_store::{Batch, Store, StoreError, Stores};
 
 use super::{all_rules, batch, engines, put, rules, with_rules};
@@ -26,6 +28,7 @@ fn in_memory() -> Arc<SlateStores> {
 }
 
 fn in_directory(folder: &Path) -> SlateConfig {
+    std::fs::create_dir_all(folder.join("shared")).unwrap();
     let mut config = SlateConfig::new(Place::Directory(folder.join("shared")), "names");
     config.cache = Some(folder.join("cache"));
     config.memory_bytes_max = 1 << 20;
@@ -33,7 +36,7 @@ fn in_directory(folder: &Path) -> SlateConfig {
 }
 
 fn in_etcd(server: &EtcdServer, prefix: &str) -> SlateConfig {
-    let place = EtcdPlace { endpoints: server.endpoints(), quota_bytes: 0 };
+    let place = EtcdPlace { endpoints: server.endpoints(), ..EtcdPlace::default() };
     SlateConfig::new(Place::Etcd(place), format!("forebay/{prefix}"))
 }
 
@@ -350,7 +353,13 @@ fn a_full_etcd_refuses_growth_takes_deletions_and_goes_on_when_there_is_space() 
     let quota_bytes = 128 << 20;
     let plan = Plan { quota_bytes: Some(quota_bytes), ..Plan::on_loopback(1) };
     let server = EtcdServer::start(plan);
-    let place = EtcdPlace { endpoints: server.endpoints(), quota_bytes };
+    // This version does not say its quota: who reads its page of metrics does.
+    let quota_of = move |_: &str| Some(quota_bytes);
+    let place = EtcdPlace {
+        endpoints: server.endpoints(),
+        quota_bytes: 0,
+        quota_of: Some(QuotaOf(Arc::new(quota_of))),
+    };
     let mut config = SlateConfig::new(Place::Etcd(place), "forebay/full");
     config.upkeep_seconds = 1;
     let stores = stores(&config);
@@ -389,7 +398,7 @@ fn an_etcd_that_refuses_everything_is_brought_back() {
     // A history that nobody needs: one key, set again and again.
     while client.put("ballast", vec![7; 1 << 20], None).is_ok() {}
     assert_eq!(client.alarms().unwrap().len(), 1);
-    let place = EtcdPlace { endpoints: server.endpoints(), quota_bytes };
+    let place = EtcdPlace { endpoints: server.endpoints(), quota_bytes, quota_of: None };
     let mut config = SlateConfig::new(Place::Etcd(place), "forebay/refusing");
     config.upkeep_seconds = 1;
     let stores = stores(&config);

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::{Base, Which, daemon, etcd, tools};
 use crate::commands::fileset::NewPlacementArg;
 use crate::home::Home;
-use crate::member::make_file_system;
+use crate::member::{make_file_system, names};
 
 /// Create a cluster, with this machine as its first node.
 ///
@@ -27,6 +27,7 @@ use crate::member::make_file_system;
 #[command(after_help = "Examples:
   forebay cluster init --name grid1 --start-etcd
   forebay cluster init --name grid1 --etcd http://host1:2379
+  forebay cluster init --name grid1 --start-etcd --names s3://lab/grid1 --names-access s3.toml
   forebay cluster init --name grid1 --etcd https://a:2379,https://b:2379,https://c:2379 \\
     --etcd-ca ca.pem --etcd-cert client.pem --etcd-key client.key --disk /mnt/nvme0/forebay")]
 pub struct Init {
@@ -53,6 +54,13 @@ pub struct Init {
     /// Key of that certificate.
     #[arg(long, value_name = "FILE", requires = "etcd_cert")]
     etcd_key: Option<PathBuf>,
+    /// Where the names of files lie: etcd, s3://BUCKET/FOLDER, or dir:/PATH of a directory that all nodes mount. Chosen once.
+    #[arg(long, value_name = "PLACE", default_value = "etcd")]
+    names: String,
+    /// File with endpoint, region, access_key and secret_key of the bucket (chmod 600). It is stored in etcd, for all nodes.
+    /// Without it each node's daemon takes them from its environment.
+    #[arg(long, value_name = "FILE")]
+    names_access: Option<PathBuf>,
     /// Placement of the filesets work and util [default: native if the node's disks are local, else direct]. In native ones
     /// each node has a directory of its own, on its own disk.
     #[arg(long, value_enum)]
@@ -165,8 +173,11 @@ impl Init {
 
     pub fn run(self) -> Result<()> {
         let base = self.base.path()?;
+        // Before anything is made.
+        let names = names::chosen(&self.names, self.names_access.as_deref())?;
         let (address, etcd) = self.etcd(&base)?;
-        let new = NewCluster { name: self.name.clone(), node: self.own.name()?, address, etcd };
+        let (name, node) = (self.name.clone(), self.own.name()?);
+        let new = NewCluster { name, node, address, etcd, names };
         let home = NodeHome::of(&base, &self.name)?;
         let label = |cluster| match &*self.own.disks {
             [] => labelled(cluster, &[Home::default_disk(&home, cluster)?]),
@@ -176,7 +187,7 @@ impl Init {
             label(cluster)
                 .map_err(|error| forebay_node::Error::Invalid(crate::output::chain(&error)))
         })?;
-        make_file_system(&home, self.work_placement.map(Into::into))?;
+        make_file_system(&home, self.work_placement.map(Into::into), &new.names)?;
         report(&base, &made, "made cluster")
     }
 }

@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::view::{ClusterView, span};
 use super::{Which, tools};
 use crate::commands::waiters;
+use crate::member::names;
 use crate::output::{Table, bytes, put_json};
 
 /// Show the nodes of the cluster with their leases, controllers of the grid, owners of filesets, disks, sessions, certificates of monitors
@@ -36,6 +37,8 @@ pub struct Status {
 struct Found {
     cluster: String,
     id: String,
+    /// Where the names of files lie.
+    names: String,
     nodes: Vec<FoundNode>,
     filesets: Vec<FoundFileset>,
     disks: BTreeMap<String, FoundDisk>,
@@ -102,6 +105,7 @@ impl Status {
                 let view = ClusterView::of(&home, &file, read);
                 let (mut found, waits) = (look(&file, &view), waiters::summary(&view));
                 found.controllers = controllers::all(&book)?;
+                found.names = names::place(&book)?.map_or(found.names, |names| names.place);
                 if self.json { put_json(&found) } else { print(&found, waits.as_deref()) }
             }
             Err(error) => {
@@ -170,6 +174,7 @@ fn look(file: &NodeFile, view: &ClusterView) -> Found {
     Found {
         cluster: file.cluster_name.clone(),
         id: file.cluster.to_string(),
+        names: "etcd".to_owned(),
         nodes: nodes.collect(),
         filesets: filesets.collect(),
         disks: disks.collect(),
@@ -184,7 +189,7 @@ fn days_left(expires: i64) -> String {
 }
 
 fn print(found: &Found, waits: Option<&str>) -> Result<()> {
-    outln!("cluster  {} ({})\n", found.cluster, found.id);
+    outln!("cluster  {} ({}), names in {}\n", found.cluster, found.id, found.names);
     let names: BTreeMap<NodeId, &str> =
         found.nodes.iter().map(|node| (node.node, node.name.as_str())).collect();
     let name = |node: Option<NodeId>| match node {
@@ -235,7 +240,8 @@ fn print_problems(found: &Found) -> Result<()> {
     for node in &found.nodes {
         let status = node.status.as_ref();
         let etcd = status.and_then(|status| status.etcd_error.as_ref());
-        for problem in node.problem.iter().chain(etcd) {
+        let shortage = status.and_then(|status| status.files.as_ref()?.shortage.as_ref());
+        for problem in node.problem.iter().chain(etcd).chain(shortage) {
             outln!("  {}: {problem}", node.name);
         }
         for problem in status.iter().flat_map(|status| &status.problems) {

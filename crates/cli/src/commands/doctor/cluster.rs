@@ -214,18 +214,20 @@ fn ask_etcd(client: &Client, access: &EtcdAccess, found: &Etcd) -> forebay_etcd:
     Ok(Etcd { members, alarms, writes: writes(client)?, ..found.clone() })
 }
 
-/// Reads how long the disks of the members that answer take.
+/// Reads how long the disks of the members that answer take, and the quota of those that do not say it otherwise (etcd before 3.6).
 fn read_pages(members: &mut [EtcdMember], access: &EtcdAccess) {
     let answering: Vec<&mut EtcdMember> =
         members.iter_mut().filter(|member| member.status.is_ok()).collect();
     let endpoints: Vec<String> = answering.iter().map(|member| member.endpoint.clone()).collect();
     let read = |endpoint: &String| {
-        let page = etcd_page::read(access, endpoint, MEMBER_MAX);
-        page.map_err(|error| error.to_string()).and_then(|page| EtcdDisk::of(&page))
+        etcd_page::read(access, endpoint, MEMBER_MAX).map_err(|error| error.to_string())
     };
-    let disks = side_by_side("etcd", MEMBERS_AT_ONCE, &endpoints, read);
-    for (member, disk) in answering.into_iter().zip(disks) {
-        member.disk = disk;
+    let pages = side_by_side("etcd", MEMBERS_AT_ONCE, &endpoints, read);
+    for (member, page) in answering.into_iter().zip(pages) {
+        if let (Ok(status), Ok(page)) = (&mut member.status, &page) {
+            status.quota_bytes = status.quota_bytes.or_else(|| etcd_page::quota_bytes(page));
+        }
+        member.disk = page.and_then(|page| EtcdDisk::of(&page));
     }
 }
 

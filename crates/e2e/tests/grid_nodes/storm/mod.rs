@@ -90,10 +90,13 @@ impl Storm {
     fn left_behind(&self) -> Vec<String> {
         let mut left = Vec::new();
         for node in 0..NODES {
-            let root = self.grid.root(node).join("grid");
-            for place in
-                [root.join("work"), root.join("util"), root.join(format!("hosts/n{node}/runs"))]
-            {
+            let runs = self.grid.root(node).join(format!("grid/hosts/n{node}/runs"));
+            let mount = self.grid.cluster.mountpoint(node);
+            let [work, util] = ["work", "util"].map(|it| mount.join(format!("{it}/n{node}/jobs")));
+            if !mount.join(format!("work/n{node}")).is_dir() {
+                left.push(format!("n{node}: its areas cannot be seen"));
+            }
+            for place in [work, util, runs] {
                 for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {
                     if entry.file_name() != ".forebay-grid" {
                         left.push(entry.path().display().to_string());
