@@ -1,5 +1,7 @@
 //! Giving back the bytes of a cache that can be fetched again: those that were fetched longest ago first.
 
+use std::sync::atomic::Ordering;
+
 use forebay_base::DiskId;
 use serde::{Deserialize, Serialize};
 
@@ -139,6 +141,27 @@ impl Namespace {
                 "may have objects on a missing disk: bring the disk back first".to_owned(),
             );
         }
+        let Some(write_back) = partition.write_back() else {
+            return self.drop_what_follows(&cache, &partition, name);
+        };
+        // Nothing is changed from now on.
+        write_back.is_ending.store(true, Ordering::Release);
+        let waiting = write_back.queue.lock().len();
+        let emptied = match waiting {
+            0 => self.drop_what_follows(&cache, &partition, name),
+            waiting => refused(format!(
+                "has {waiting} changes that its home does not have yet: `forebay fileset flush` waits until all are written back"
+            )),
+        };
+        if emptied.is_err() {
+            write_back.is_ending.store(false, Ordering::Release);
+        }
+        emptied
+    }
+
+    /// Drops all that a cache has of its home, unless it has more than that.
+    fn drop_what_follows(&self, cache: &Cache, partition: &Partition, name: &str) -> Result<()> {
+        let refused = |why: String| Err(FsError::Refused(format!("fileset \"{name}\" {why}")));
         let _one_at_a_time = cache.applying.lock();
         partition.commit()?;
         let own = partition.own_inodes()?;
