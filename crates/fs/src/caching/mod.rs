@@ -18,7 +18,7 @@
 //! What survives a crash: every name and every file whose record says so. Which directories were looked at lately does not.
 
 pub(crate) mod home;
-pub mod queue;
+pub(crate) mod queue;
 pub(crate) mod visits;
 pub(crate) mod writing;
 

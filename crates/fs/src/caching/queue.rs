@@ -416,12 +416,6 @@ impl Queue {
         taken
     }
 
-    /// Whether a change is due, as for [`Queue::take`].
-    pub fn is_due(&self, through: Timestamp, below: u64) -> bool {
-        let first = self.items.iter().next();
-        first.is_some_and(|(number, item)| item.record.at <= through || *number < below)
-    }
-
     /// A change was not carried out: it waits again.
     pub fn give_back(&mut self, number: u64) {
         if let Some(item) = self.items.get_mut(&number) {

@@ -226,7 +226,7 @@ impl HomeTree {
         let mut path = directory.to_vec();
         path.extend((!path.is_empty()).then_some(b'/'));
         path.extend(name);
-        let path = if name.is_empty() { directory } else { &path };
+        let path = if name.is_empty() { directory } else { &path[..] };
         let Some(found) = self.reach(path, OFlags::PATH)? else { return Ok(None) };
         let failed = |errno| said(name, errno);
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&found).map_err(failed)?.st_mode);

@@ -200,7 +200,7 @@ impl Partition {
                 above.nlink += 1;
             }
             if writes_back {
-                self.put_place(&mut writes, ino, Some(&Partition::place_of(parent, name, entry)));
+                self.put_place(&mut writes, ino, Some(&Partition::place_found(parent, name, entry)));
             } else {
                 self.put_xattr(&mut writes, ino, &mut state, (PATH, path), Known::Absent);
             }
@@ -328,7 +328,7 @@ impl Partition {
     /// waits here.
     pub(crate) fn take_file_of_home(&self, ino: Ino, entry: &Entry) -> Result<()> {
         let inode = self.inode(ino)?;
-        let place = self.place(ino)?;
+        let place = self.home_place(ino)?;
         let mut state = inode.lock();
         if !self.is_unfetched(&state) {
             return Ok(());
@@ -440,7 +440,7 @@ impl Partition {
             (state.size, state.modified)
         };
         let path = self.home_path(ino)?.map(|home| home.path);
-        let place = if self.write_back().is_some() { self.place(ino)? } else { None };
+        let place = if self.write_back().is_some() { self.home_place(ino)? } else { None };
         let seen = place.and_then(|place| place.seen.last().copied()).unwrap_or((size, modified));
         Ok(Some(Unfetched { path, size, modified, seen }))
     }

@@ -177,7 +177,7 @@ impl Partition {
     // --- places at home ---
 
     /// Where an inode lies at home, or is about to.
-    pub(crate) fn place(&self, ino: Ino) -> Result<Option<Place>> {
+    pub(crate) fn home_place(&self, ino: Ino) -> Result<Option<Place>> {
         let found = self.read_key(&key::place(ino))?;
         found.map(|bytes| decode("place at home", &bytes)).transpose()
     }
@@ -196,7 +196,7 @@ impl Partition {
     }
 
     /// A place of what was found in a directory at home.
-    pub(crate) fn place_of(parent: Ino, name: &[u8], entry: &Entry) -> Place {
+    pub(crate) fn place_found(parent: Ino, name: &[u8], entry: &Entry) -> Place {
         let is_file = entry.kind == Kind::File;
         let seen = is_file.then_some((entry.size, entry.modified)).into_iter().collect();
         Place { parent, name: name.to_vec(), kind: entry.kind, is_listed: false, seen }
@@ -204,7 +204,7 @@ impl Partition {
 
     /// The path of an inode at home; none if it is not there.
     pub(crate) fn path_at_home(&self, ino: Ino) -> Result<Option<HomePath>> {
-        self.path_by(ino, &|ino| self.place(ino))
+        self.path_by(ino, &|ino| self.home_place(ino))
     }
 
     /// As [`Partition::path_at_home`], by what `place_of` says of each inode.
@@ -244,7 +244,7 @@ impl Partition {
             is_listed,
             seen: Vec::new(),
         };
-        let place = match self.place(ino)? {
+        let place = match self.home_place(ino)? {
             Some(place) => Place { is_listed, ..place },
             None if ino == self.top() => top(),
             None => return Ok(()),

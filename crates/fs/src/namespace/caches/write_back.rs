@@ -97,7 +97,10 @@ impl Namespace {
             }
         }
         if write_back.queue.lock().len() == 0 {
-            self.at_home((cache, visit), || Ok(cache.tree.clear_stage()))?;
+            self.at_home((cache, visit), || {
+                cache.tree.clear_stage();
+                Ok(())
+            })?;
         }
         Ok(())
     }
@@ -166,7 +169,7 @@ impl Round<'_> {
             steps.push(self.prepare(taken, &mut bytes)?);
         }
         reach("writeback.staged")?;
-        if steps.iter().any(|step| self.expect(step)) {
+        if steps.iter().filter(|step| self.expect(step)).count() > 0 {
             self.partition.commit()?;
         }
         reach("writeback.expected")?;
@@ -204,7 +207,7 @@ impl Round<'_> {
     fn place(&self, ino: Ino) -> Result<Option<Place>> {
         match self.places.borrow().get(&ino) {
             Some(place) => Ok(place.clone()),
-            None => self.partition.place(ino),
+            None => self.partition.home_place(ino),
         }
     }
 
@@ -258,7 +261,10 @@ impl Round<'_> {
     /// Notes what a file at home is about to be, so that it is known again after a crash. Whether there was anything to note.
     fn expect(&self, step: &Step) -> bool {
         let ino = step.taken.change.ino();
-        let known = self.partition.place(ino).ok().flatten();
+        if step.is_unreadable {
+            return false;
+        }
+        let known = self.partition.home_place(ino).ok().flatten();
         let place = match (&step.taken.change, known) {
             (Change::Make { parent, name, kind, .. }, known) => {
                 let seen = known.map_or_else(Vec::new, |known| known.seen);
