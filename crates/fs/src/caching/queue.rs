@@ -398,11 +398,12 @@ impl Queue {
         was_never_there
     }
 
-    /// Takes changes in their order, at most `most`, that were made at `through` or before, or have a number below `below`.
-    pub fn take(&mut self, most: usize, through: Timestamp, below: u64) -> Vec<Taken> {
+    /// Takes changes in their order, at most `most`, with numbers below `end`, that were made at `through` or before, or have a number
+    /// below `hurried`.
+    pub fn take(&mut self, most: usize, end: u64, through: Timestamp, hurried: u64) -> Vec<Taken> {
         let (mut taken, mut round) = (Vec::new(), Round::default());
         for (number, item) in &mut self.items {
-            let is_due = item.record.at <= through || *number < below;
+            let is_due = *number < end && (item.record.at <= through || *number < hurried);
             if taken.len() == most || !is_due || item.is_taken {
                 break;
             }
@@ -482,7 +483,7 @@ mod tests {
         let made = queue([&[make(5, TOP, "a")][..], &changes].concat());
         assert_eq!(left(&made), [make(5, TOP, "a")]);
         let mut taken = queue([bytes.clone()]);
-        taken.take(1, Timestamp::default(), 0);
+        taken.take(1, 9, Timestamp::default(), 0);
         taken.add(bytes.clone(), Timestamp::default());
         assert_eq!(left(&taken), [bytes.clone(), bytes], "what is being carried out swallows nothing");
     }
@@ -494,7 +495,7 @@ mod tests {
         assert_eq!(left(&queue(changes)), []);
         // Not once it is being made, even if that failed, nor if another change needs it.
         let mut taken = queue([make(5, TOP, "a")]);
-        taken.take(1, Timestamp::default(), 0);
+        taken.take(1, 9, Timestamp::default(), 0);
         taken.give_back(0);
         taken.add(remove(5, "a"), Timestamp::default());
         assert_eq!(left(&taken), [make(5, TOP, "a"), remove(5, "a")]);
@@ -546,13 +547,25 @@ mod tests {
             queue.add(make(ino, TOP, &format!("name-{ino}")), Timestamp::new(second, 0));
         }
         let numbers = |taken: Vec<Taken>| -> Vec<u64> { taken.iter().map(|it| it.number).collect() };
-        assert_eq!(numbers(queue.take(9, Timestamp::new(2, 0), 0)), [0, 1]);
-        assert_eq!(queue.take(9, Timestamp::new(9, 0), 0), [], "one round at a time");
+        assert_eq!(numbers(queue.take(9, 99, Timestamp::new(2, 0), 0)), [0, 1]);
+        assert_eq!(queue.take(9, 99, Timestamp::new(9, 0), 0), [], "one round at a time");
         queue.give_back(0);
-        assert_eq!(numbers(queue.take(9, Timestamp::new(0, 0), 1)), [0]);
+        assert_eq!(numbers(queue.take(9, 99, Timestamp::new(0, 0), 1)), [0]);
         queue.done(0);
         queue.done(1);
         assert_eq!((queue.len(), queue.oldest()), (2, Some(Timestamp::new(3, 0))));
+    }
+
+    #[test]
+    fn what_is_added_while_changes_are_carried_out_has_its_turn_later() {
+        let mut queue = queue([Change::Bytes(Ino(5))]);
+        let end = queue.next_number();
+        let taken = queue.take(9, end, Timestamp::default(), 0);
+        assert_eq!(taken.len(), 1);
+        queue.done(taken[0].number);
+        assert!(queue.again(Ino(5), Timestamp::default(), Timestamp::default()).is_some());
+        assert_eq!(queue.take(9, end, Timestamp::default(), 0), []);
+        assert_eq!(queue.take(9, end + 1, Timestamp::default(), 0).len(), 1);
     }
 
     #[test]
@@ -561,7 +574,7 @@ mod tests {
             let mut queue = queue(changes.iter().cloned());
             let mut sizes = Vec::new();
             while queue.len() > 0 {
-                let taken = queue.take(9, Timestamp::default(), 0);
+                let taken = queue.take(9, 99, Timestamp::default(), 0);
                 sizes.push(taken.len());
                 taken.iter().for_each(|it| drop(queue.done(it.number)));
             }

@@ -366,7 +366,8 @@ impl Namespace {
             )));
         }
         self.empty_cache(&fileset, name)?;
-        let (partition, unused) = self.empty_fileset(&fileset, name)?;
+        let emptied = self.empty_fileset(&fileset, name);
+        let (partition, unused) = emptied.inspect_err(|_| self.keep_cache(fileset.id))?;
         let removing = FilesetRecord {
             settings: fileset.settings(),
             stage: Stage::Removing,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use forebay_base::DiskId;
+use forebay_base::{DiskId, FilesetId};
 use serde::{Deserialize, Serialize};
 
 use super::{Namespace, PIECE};
@@ -157,6 +157,12 @@ impl Namespace {
             write_back.is_ending.store(false, Ordering::Release);
         }
         emptied
+    }
+
+    /// A single-writer cache that was to be removed stays: it can be changed again.
+    pub(in crate::namespace) fn keep_cache(&self, id: FilesetId) {
+        let write_back = self.cache_of(id).and_then(|cache| cache.write_back.load_full());
+        write_back.iter().for_each(|it| it.is_ending.store(false, Ordering::Release));
     }
 
     /// Drops all that a cache has of its home, unless it has more than that.

@@ -185,15 +185,16 @@ impl Namespace {
     /// One turn of the task: has a thread of the cache write back what is due. The thread of the tasks never visits a home.
     pub(in crate::namespace) fn write_back_by_task(&self, name: &str) -> Result<Turn> {
         let Some(fileset) = self.catalogue.named(name) else { return Ok(Turn::Done) };
+        if self.changes_of(name) == Some(0) {
+            // The fileset may rest.
+            return Ok(Turn::Waits("all changes are written back".to_owned()));
+        }
         let partition = self.open_fileset(fileset.id)?;
         let cache = self.cache_of(fileset.id).filter(|cache| cache.writes_back());
         let (Some(cache), Some(write_back)) = (cache, partition.write_back()) else {
             return Ok(Turn::Done);
         };
         let now = self.instant();
-        if write_back.queue.lock().len() == 0 {
-            return Ok(Turn::Waits("all changes are written back".to_owned()));
-        }
         if let Some((away, is_time)) = cache.away(now) {
             if is_time {
                 self.send(&cache, Errand::Probe);

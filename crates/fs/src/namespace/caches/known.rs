@@ -113,6 +113,9 @@ impl Namespace {
                     let settings = cache.settings.write_back.unwrap_or_default();
                     let write_back = partition.start_write_back(settings.changes_max)?;
                     cache.write_back.store(Some(write_back));
+                    if let Some(fileset) = self.catalogue.get(partition.number()) {
+                        self.begin_write_back(&fileset.settings().name);
+                    }
                 }
             }
         }

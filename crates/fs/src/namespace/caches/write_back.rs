@@ -76,6 +76,8 @@ impl Namespace {
         let partition = self.partition_of(Ino::top_of(id))?;
         let Some(write_back) = partition.write_back().cloned() else { return Ok(()) };
         let task = self.write_back_task(id);
+        // What comes meanwhile is for the next visit: files that stay open come again and again.
+        let end = write_back.queue.lock().next_number();
         loop {
             let places = RefCell::default();
             let round = Round {
@@ -87,7 +89,7 @@ impl Namespace {
                 task: task.clone(),
                 places,
             };
-            let carried_out = round.carry_out();
+            let carried_out = round.carry_out(end);
             let paused = matches!(carried_out, Err(FsError::Busy | FsError::Interrupted));
             let problem = carried_out.as_ref().err().filter(|_| !paused).map(FsError::to_string);
             write_back.note_problem(&cache.settings.home, problem);
@@ -133,8 +135,8 @@ fn is_known(there: &There, place: &Place) -> bool {
 }
 
 impl Round<'_> {
-    /// One round. Whether there was anything to do.
-    fn carry_out(&self) -> Result<bool> {
+    /// One round, of changes with numbers below `end`. Whether there was anything to do.
+    fn carry_out(&self, end: u64) -> Result<bool> {
         let (settings, now) = (&self.cache.settings, self.namespace.shared.clock.now());
         let delay = settings.write_back.unwrap_or_default().delay_seconds;
         let delay = i64::try_from(delay).unwrap_or(i64::MAX);
@@ -146,7 +148,7 @@ impl Round<'_> {
                 Some(oldest) if oldest > now => oldest,
                 _ => Timestamp::new(now.seconds.saturating_sub(delay), now.nanoseconds),
             };
-            queue.take(ROUND, through, hurried)
+            queue.take(ROUND, end, through, hurried)
         };
         if taken.is_empty() {
             return Ok(false);
