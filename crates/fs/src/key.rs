@@ -352,9 +352,19 @@ mod tests {
         for (bytes, key) in keys {
             assert_eq!(parse(&bytes), Some(key));
         }
-        for bytes in
-            [&b""[..], b"?", b"I123", b"E12345678", b"X12345678", b"TT", b"UU", b"Qf0001", b"Hu1", b"W12345678", b"Wx12345678"]
-        {
+        for bytes in [
+            &b""[..],
+            b"?",
+            b"I123",
+            b"E12345678",
+            b"X12345678",
+            b"TT",
+            b"UU",
+            b"Qf0001",
+            b"Hu1",
+            b"W12345678",
+            b"Wx12345678",
+        ] {
             assert_eq!(parse(bytes), None);
         }
     }

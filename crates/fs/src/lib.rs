@@ -73,9 +73,9 @@ pub use growth::Growth;
 pub use locks::LockRequest;
 pub use namespace::metrics;
 pub use namespace::{
-    Background, Cluster, Conflict, Evicted, FilePlace, Flushing, HandOver, Interruption, KernelCache, KernelTimes,
-    LostDisk, LostFile, Migrated, NameKept, Namespace, NewDisk, Parts, Residence, UnreachableFile,
-    Whose,
+    Background, Cluster, Conflict, Evicted, FilePlace, Flushing, HandOver, Interruption,
+    KernelCache, KernelTimes, LostDisk, LostFile, Migrated, NameKept, Namespace, NewDisk, Parts,
+    Residence, UnreachableFile, Whose,
 };
 pub use native::NewFileset;
 pub use object::{DirectAccess, Moves, PartialReads, SeenObject};

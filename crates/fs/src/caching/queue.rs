@@ -344,7 +344,8 @@ impl Queue {
                 change
             }
             Change::Attributes(ino) => {
-                let sets = |it: &Change| !matches!(it, Change::Rename { .. } | Change::Remove { .. });
+                let sets =
+                    |it: &Change| !matches!(it, Change::Rename { .. } | Change::Remove { .. });
                 if !self.waiting_of(ino, sets).is_empty() {
                     return edits;
                 }
@@ -485,7 +486,11 @@ mod tests {
         let mut taken = queue([bytes.clone()]);
         taken.take(1, 9, Timestamp::default(), 0);
         taken.add(bytes.clone(), Timestamp::default());
-        assert_eq!(left(&taken), [bytes.clone(), bytes], "what is being carried out swallows nothing");
+        assert_eq!(
+            left(&taken),
+            [bytes.clone(), bytes],
+            "what is being carried out swallows nothing"
+        );
     }
 
     #[test]
@@ -546,7 +551,8 @@ mod tests {
             let ino = second.unsigned_abs();
             queue.add(make(ino, TOP, &format!("name-{ino}")), Timestamp::new(second, 0));
         }
-        let numbers = |taken: Vec<Taken>| -> Vec<u64> { taken.iter().map(|it| it.number).collect() };
+        let numbers =
+            |taken: Vec<Taken>| -> Vec<u64> { taken.iter().map(|it| it.number).collect() };
         assert_eq!(numbers(queue.take(9, 99, Timestamp::new(2, 0), 0)), [0, 1]);
         assert_eq!(queue.take(9, 99, Timestamp::new(9, 0), 0), [], "one round at a time");
         queue.give_back(0);

@@ -6,7 +6,9 @@ use std::fs::File;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
 use forebay_base::Timestamp;
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid,
+};
 use rustix::io::Errno;
 
 use super::home::HomeTree;
@@ -135,8 +137,7 @@ impl HomeTree {
     pub fn begin_file(&self, staged: &str) -> Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
-        let opened =
-            rustix::fs::openat(self.stage()?, staged, flags | OFlags::CLOEXEC, mode);
+        let opened = rustix::fs::openat(self.stage()?, staged, flags | OFlags::CLOEXEC, mode);
         opened.map(File::from).map_err(|errno| said(staged.as_bytes(), errno))
     }
 
@@ -195,9 +196,7 @@ impl HomeTree {
         let flags = RenameFlags::NOREPLACE;
         let moved = match rustix::fs::renameat_with(&above, &*old, &above, &*new, flags) {
             // Not every file system can.
-            Err(Errno::INVAL | Errno::NOSYS) => {
-                rustix::fs::renameat(&above, &*old, &above, &*new)
-            }
+            Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(&above, &*old, &above, &*new),
             moved => moved,
         };
         match moved {

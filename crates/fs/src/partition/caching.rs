@@ -200,7 +200,11 @@ impl Partition {
                 above.nlink += 1;
             }
             if writes_back {
-                self.put_place(&mut writes, ino, Some(&Partition::place_found(parent, name, entry)));
+                self.put_place(
+                    &mut writes,
+                    ino,
+                    Some(&Partition::place_found(parent, name, entry)),
+                );
             } else {
                 self.put_xattr(&mut writes, ino, &mut state, (PATH, path), Known::Absent);
             }

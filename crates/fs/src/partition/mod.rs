@@ -24,8 +24,8 @@ mod unreachable;
 pub(crate) mod writing_back;
 
 use std::collections::HashSet;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;

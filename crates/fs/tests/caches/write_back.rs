@@ -88,12 +88,16 @@ fn what_is_changed_in_the_cache_is_changed_at_home() {
     };
     let kept = at(&site, &fs, "kept");
     fs.set_attributes(kept, set).unwrap();
-    fs.set_attributes(made, SetAttributes { mode: Some(0o711), ..SetAttributes::default() }).unwrap();
+    fs.set_attributes(made, SetAttributes { mode: Some(0o711), ..SetAttributes::default() })
+        .unwrap();
     assert!(site.waiting(&fs).changes > 0);
     assert!(!site.tree().contains_key("made"), "nothing is written before its time");
     flush_and_compare(&site, &fs, "all");
     let there = std::fs::metadata(site.at("kept")).unwrap();
-    assert_eq!((there.permissions().mode() & 0o7777, there.mtime(), there.mtime_nsec()), (0o640, 77, 5));
+    assert_eq!(
+        (there.permissions().mode() & 0o7777, there.mtime(), there.mtime_nsec()),
+        (0o640, 77, 5)
+    );
     assert_eq!(std::fs::metadata(site.at("made")).unwrap().permissions().mode() & 0o777, 0o711);
     assert_eq!(std::fs::read(site.at("replaced")).unwrap(), b"new bytes");
     assert_eq!(fs.contents(kept), b"first", "it is found at home although its time is another");
@@ -373,7 +377,9 @@ fn change(site: &Site, fs: &User, dice: &mut Dice) {
     let here = some_directory(site, fs, dice);
     let name = format!("n{}", dice.index(5));
     match dice.index(8) {
-        0 => drop(fs.create(here, name.as_bytes(), directory(0o755), ROOT).map(|it| fs.forget(it.ino, 1))),
+        0 => drop(
+            fs.create(here, name.as_bytes(), directory(0o755), ROOT).map(|it| fs.forget(it.ino, 1)),
+        ),
         1 | 2 => {
             if let Ok(made) = fs.create(here, name.as_bytes(), file(0o644), ROOT) {
                 fs.forget(made.ino, 1);
@@ -415,33 +421,51 @@ fn change(site: &Site, fs: &User, dice: &mut Dice) {
     }
 }
 
+/// Ends a life of the file system by a crash of process or machine, and begins the next, in which the power may go while changes
+/// are written back.
+fn crash(site: &Site, fs: User, dice: &mut Dice) -> (User, FailPoints) {
+    drop(fs);
+    let TestDisk::Memory(disk) = &site.rig.disk else { unreachable!() };
+    if dice.toss() { disk.crash_process() } else { disk.crash_machine(dice.any()) }
+    let names = ["taken", "staged", "expected", "settled", "settled", "synced", "noted"];
+    let name = format!("writeback.{}", names[dice.index(names.len())]);
+    let points = match dice.index(3) {
+        0 => FailPoints::none(),
+        _ => FailPoints::cut_at(&name, dice.below(6)),
+    };
+    (site.try_open(&points).unwrap(), points)
+}
+
 #[test]
 fn whatever_happens_here_the_home_has_it_in_the_end() {
-    for seed in support::seeds(16, "caches -- whatever_happens_here") {
+    for seed in support::seeds(24, "caches -- whatever_happens_here") {
         let mut dice = Dice::of(seed);
         let site = site();
         for name in ["n0/n1/n2", "n0/n3", "n1", "n2/n0"] {
             site.write(name, &bytes_up_to(20_000, seed));
         }
-        let mut fs = site.open();
-        for _ in 0..80 {
-            match dice.index(12) {
-                0..=7 => change(&site, &fs, &mut dice),
-                8 => fs.write_back_now(CACHE).unwrap(),
-                9 => drop(fs.evict_cache(CACHE, 0).unwrap()),
-                10 => fs.commit().unwrap(),
-                _ => {
-                    if dice.index(3) == 0 {
-                        site.close(fs);
-                    } else {
-                        drop(fs);
-                        let TestDisk::Memory(disk) = &site.rig.disk else { unreachable!() };
-                        disk.crash_machine(seed);
-                    }
-                    fs = site.open();
+        let mut life = (site.open(), FailPoints::none());
+        for _ in 0..100 {
+            let (fs, points) = &life;
+            match dice.index(13) {
+                0..=7 => change(&site, fs, &mut dice),
+                8 | 9 => match fs.write_back_now(CACHE) {
+                    Ok(()) => {}
+                    Err(_) if points.is_cut() => life = crash(&site, life.0, &mut dice),
+                    Err(error) => panic!("seed {seed}: {error}"),
+                },
+                10 => drop(fs.evict_cache(CACHE, 0).unwrap()),
+                11 => fs.commit().unwrap(),
+                _ if dice.index(3) == 0 => {
+                    site.close(life.0);
+                    life = (site.open(), FailPoints::none());
                 }
+                _ => life = crash(&site, life.0, &mut dice),
             }
         }
+        let (fs, _) = crash(&site, life.0, &mut dice);
+        site.close(fs);
+        let fs = site.open();
         flush_and_compare(&site, &fs, &format!("seed {seed}"));
         let conflicts = fs.cache_conflicts(CACHE, false).unwrap();
         assert_eq!(conflicts, [], "seed {seed}");

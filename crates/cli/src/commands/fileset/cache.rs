@@ -160,7 +160,9 @@ fn shown_queue(waiting: &WriteBackStatus) -> String {
     let WriteBackStatus { changes, oldest_seconds, conflicts, problem, .. } = waiting;
     let mut text = match changes {
         0 => "all changes are written back".to_owned(),
-        _ => format!("{changes} changes wait to be written back, the oldest for {oldest_seconds} s"),
+        _ => {
+            format!("{changes} changes wait to be written back, the oldest for {oldest_seconds} s")
+        }
     };
     if let Some(why) = problem {
         text.push_str(&format!(": {why}"));
@@ -226,10 +228,7 @@ fn said(state: &Flushing, json: bool) -> Result<ExitCode> {
 }
 
 /// Does something with the file system, which is not mounted.
-fn unmounted<T>(
-    home: &Home,
-    what: impl FnOnce(&Namespace) -> forebay_fs::Result<T>,
-) -> Result<T> {
+fn unmounted<T>(home: &Home, what: impl FnOnce(&Namespace) -> forebay_fs::Result<T>) -> Result<T> {
     let (fs, _lock) = home.open()?.into_file_system(home)?;
     let done = what(&fs);
     fs.close().context("the file system could not be closed cleanly")?;

@@ -191,7 +191,7 @@ impl Namespace {
         }
         let partition = self.open_fileset(fileset.id)?;
         let cache = self.cache_of(fileset.id).filter(|cache| cache.writes_back());
-        let (Some(cache), Some(write_back)) = (cache, partition.write_back()) else {
+        let Some(cache) = cache.filter(|_| partition.write_back().is_some()) else {
             return Ok(Turn::Done);
         };
         let now = self.instant();
@@ -212,7 +212,9 @@ impl Namespace {
         }
         match outcome {
             Some(Err(error)) => Err(error),
-            Some(Ok(())) | None => Ok(Turn::Waits("changes wait, or are being written back".to_owned())),
+            Some(Ok(())) | None => {
+                Ok(Turn::Waits("changes wait, or are being written back".to_owned()))
+            }
         }
     }
 

@@ -116,7 +116,11 @@ impl WriteBack {
         }
         match &problem {
             Some(why) => {
-                tracing::warn!(home, why, "changes of a cache cannot be written to its home: they wait");
+                tracing::warn!(
+                    home,
+                    why,
+                    "changes of a cache cannot be written to its home: they wait"
+                );
             }
             None => tracing::info!(home, "changes of a cache are written to its home again"),
         }
@@ -470,7 +474,8 @@ impl Round<'_> {
         }
         let is_gone = self.home(|| tree.remove(at, place.kind == Kind::Directory))?;
         if !is_gone {
-            let what = "somebody else has made files in this directory, which was removed here: it stays";
+            let what =
+                "somebody else has made files in this directory, which was removed here: it stays";
             return self.say(at, what, Some(place.name.clone()));
         }
         Ok(())

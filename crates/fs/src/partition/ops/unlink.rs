@@ -83,7 +83,8 @@ impl Partition {
                 continue;
             };
             self.count(Operation::Unlink);
-            let left = self.remove_locked(&mut locked, (parent, name), &victim, (cookie, rows), tell)?;
+            let left =
+                self.remove_locked(&mut locked, (parent, name), &victim, (cookie, rows), tell)?;
             drop(locked);
             self.after_removal(&victim, left);
             return Ok(());
@@ -133,8 +134,9 @@ impl Partition {
             self.put_inode(&mut writes, parent, locked.state(parent));
             self.drop_link(&mut writes, victim.ino, locked.state(victim.ino), xattrs);
             if tell == Tell::Home {
-                self.queue_change(&mut writes, || {
-                    Change::Remove { ino: victim.ino, from: (parent, name.into()) }
+                self.queue_change(&mut writes, || Change::Remove {
+                    ino: victim.ino,
+                    from: (parent, name.into()),
                 });
             }
         }
