@@ -174,8 +174,10 @@ impl Namespace {
         if cache.settings.mode == CacheMode::ReadOnly {
             return Err(FsError::ReadOnly);
         }
+        let partition = self.partition_of(ino)?;
+        partition.admit_change_of(ino)?;
         let _one_at_a_time = cache.applying.lock();
-        self.partition_of(ino)?.truncate_unfetched(ino)
+        partition.truncate_unfetched(ino)
     }
 
     /// Refuses the extended attributes by which inodes of a cache follow their home: a copy of one must not.

@@ -149,6 +149,15 @@ impl Partition {
         if waiting >= write_back.changes_max { Err(FsError::NoSpace) } else { Ok(()) }
     }
 
+    /// As [`Partition::admit_change`], of a file, unless a change that writes it waits already.
+    ///
+    /// # Errors
+    /// As [`Partition::admit_change`].
+    pub(crate) fn admit_change_of(&self, ino: Ino) -> Result<()> {
+        let waits = self.write_back().is_some_and(|it| it.queue.lock().will_write(ino).is_some());
+        if waits { Ok(()) } else { self.admit_change() }
+    }
+
     /// Before bytes of a file that is at home may change, and once more when programs can write them: a change that writes it back
     /// waits, and is committed.
     ///
@@ -156,9 +165,7 @@ impl Partition {
     /// As [`Partition::commit`].
     pub(crate) fn queue_bytes(&self, ino: Ino) -> Result<()> {
         let Some(write_back) = self.write_back.get() else { return Ok(()) };
-        if write_back.queue.lock().will_write(ino).is_none() {
-            self.admit_change()?;
-        }
+        self.admit_change_of(ino)?;
         let is_pending = {
             let mut writes = self.writes.lock();
             let mut queue = write_back.queue.lock();

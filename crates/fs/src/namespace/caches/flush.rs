@@ -224,8 +224,14 @@ impl Namespace {
     pub(super) fn before_queued_change(&self, cache: &Cache, inodes: &[Ino]) -> Result<()> {
         for ino in inodes {
             let partition = self.partition_of(*ino)?;
+            let is_known = cache.is_known_local(*ino);
+            if !is_known && !partition.is_directory(*ino)? {
+                // Not where a change waits already, as that of a file that was just made.
+                partition.admit_change_of(*ino)?;
+                continue;
+            }
             partition.admit_change()?;
-            if !cache.is_known_local(*ino) && partition.is_directory(*ino)? {
+            if !is_known {
                 partition.check_fetched(*ino)?;
                 cache.note_local(*ino);
             }
