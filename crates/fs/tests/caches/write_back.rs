@@ -426,7 +426,11 @@ fn change(site: &Site, fs: &User, dice: &mut Dice) {
 fn crash(site: &Site, fs: User, dice: &mut Dice) -> (User, FailPoints) {
     drop(fs);
     let TestDisk::Memory(disk) = &site.rig.disk else { unreachable!() };
-    if dice.toss() { disk.crash_process() } else { disk.crash_machine(dice.any()) }
+    if dice.toss() {
+        disk.crash_process()
+    } else {
+        disk.crash_machine(dice.any())
+    }
     let names = ["taken", "staged", "expected", "settled", "settled", "synced", "noted"];
     let name = format!("writeback.{}", names[dice.index(names.len())]);
     let points = match dice.index(3) {
