@@ -11,7 +11,9 @@ use forebay_fs::quota::{QuotaChange, QuotaStatus, Subject};
 use forebay_fs::record::{Durability, Placement};
 use forebay_fs::snapshot::{CloneBytes, CloneStatus, SnapshotDiff, SnapshotStatus, SnapshotsSpace};
 use forebay_fs::tasks::TaskStatus;
-use forebay_fs::{DiskStatus, Evicted, FilePlace, LostDisk, Migrated, Namespace, NewFileset};
+use forebay_fs::{
+    Conflict, DiskStatus, Evicted, FilePlace, Flushing, LostDisk, Migrated, Namespace, NewFileset,
+};
 use forebay_node::members::visit::Wait;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -49,6 +51,20 @@ pub enum Ask {
         name: String,
         /// Bytes that may stay.
         keep_bytes: u64,
+    },
+    /// Write the changes of a single-writer cache back at once, and say how far that is.
+    FlushCache {
+        /// Name of the fileset.
+        name: String,
+        /// What the first answer said; none begins.
+        begun: Option<u64>,
+    },
+    /// What others did at the home of a single-writer cache.
+    CacheConflicts {
+        /// Name of the fileset.
+        name: String,
+        /// They are forgotten afterwards.
+        forget: bool,
     },
     /// Change a fileset.
     SetFileset {
@@ -355,6 +371,13 @@ pub enum Answer {
     },
     /// To [`Ask::EvictCache`].
     Evicted(Evicted),
+    /// To [`Ask::FlushCache`].
+    Flushing(Flushing),
+    /// To [`Ask::CacheConflicts`], the oldest first.
+    CacheConflicts {
+        /// Them.
+        conflicts: Vec<Conflict>,
+    },
     /// To [`Ask::Status`].
     Status(Box<Status>),
     /// To [`Ask::Counters`].

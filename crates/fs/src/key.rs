@@ -16,6 +16,9 @@
 //! | `X` ino name | bytes | an extended attribute |
 //! | `N` snapshot | [`SnapshotRecord`](crate::snapshot::SnapshotRecord) | a snapshot of the fileset |
 //! | `C` object | [`CopiesRecord`](crate::record::CopiesRecord) | copies of an object in other failure groups |
+//! | `W` `q` number | [`QueueRecord`](crate::caching::queue::QueueRecord) | a change of a single-writer cache that is not at its home yet |
+//! | `W` `p` ino | [`Place`](crate::caching::queue::Place) | where an inode of such a cache lies at home |
+//! | `W` `c` number | [`ConflictRecord`](crate::caching::queue::ConflictRecord) | what somebody else did at home where that cache writes |
 //! | `R` object snapshot | [`ObjectRef`](crate::record::ObjectRef) | what that snapshot and earlier ones have instead of an object |
 //!
 //! Numbers are big endian and of fixed width (disk and fileset: 2 bytes; ino, parent, cookie: 8), so that keys
@@ -56,6 +59,8 @@ pub const XATTR: u8 = b'X';
 pub const SNAPSHOT: u8 = b'N';
 /// First byte of the keys of copies that snapshots have instead of objects.
 pub const KEPT: u8 = b'R';
+/// First byte of the keys of what a single-writer cache writes to its home.
+pub const WRITE_BACK: u8 = b'W';
 /// First byte of the keys of copies in other failure groups.
 pub const COPIES: u8 = b'C';
 
@@ -190,6 +195,30 @@ pub fn kept(object: ObjectId, snapshot: u64) -> Vec<u8> {
     numbered(KEPT, &[object.0, snapshot])
 }
 
+fn of_write_back(letter: u8, number: u64) -> Vec<u8> {
+    let mut key = vec![WRITE_BACK, letter];
+    key.extend_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// Key of a change that is not at home yet.
+#[must_use]
+pub fn queued(number: u64) -> Vec<u8> {
+    of_write_back(b'q', number)
+}
+
+/// Key of the place of an inode at home.
+#[must_use]
+pub fn place(ino: Ino) -> Vec<u8> {
+    of_write_back(b'p', ino.0)
+}
+
+/// Key of a conflict at home.
+#[must_use]
+pub fn conflict(number: u64) -> Vec<u8> {
+    of_write_back(b'c', number)
+}
+
 /// Key of the copies of an object.
 #[must_use]
 pub fn copies(object: ObjectId) -> Vec<u8> {
@@ -249,6 +278,12 @@ pub enum Key {
     Kept(ObjectId, u64),
     /// [`copies`].
     Copies(ObjectId),
+    /// [`queued`].
+    Queued(u64),
+    /// [`place`].
+    Place(Ino),
+    /// [`conflict`].
+    Conflict(u64),
 }
 
 /// Reads a key; `None` if it is of no known kind.
@@ -274,6 +309,15 @@ pub fn parse(key: &[u8]) -> Option<Key> {
             Some(Key::Kept(ObjectId(number_at(key, 1)?), number_at(key, 9)?))
         }
         COPIES if key.len() == 9 => Some(Key::Copies(ObjectId(number_at(key, 1)?))),
+        WRITE_BACK if key.len() == 10 => {
+            let number = number_at(key, 2)?;
+            match key[1] {
+                b'q' => Some(Key::Queued(number)),
+                b'p' => Some(Key::Place(Ino(number))),
+                b'c' => Some(Key::Conflict(number)),
+                _ => None,
+            }
+        }
         XATTR if key.len() > 9 => Some(Key::Xattr(Ino(number_at(key, 1)?), key[9..].to_vec())),
         _ => None,
     }
@@ -300,14 +344,27 @@ mod tests {
             (snapshot(3), Key::Snapshot(3)),
             (kept(ObjectId(7), 3), Key::Kept(ObjectId(7), 3)),
             (copies(ObjectId(7)), Key::Copies(ObjectId(7))),
+            (queued(7), Key::Queued(7)),
+            (place(Ino(9)), Key::Place(Ino(9))),
+            (conflict(7), Key::Conflict(7)),
             (xattr(Ino(9), b"user.a"), Key::Xattr(Ino(9), b"user.a".to_vec())),
         ];
         for (bytes, key) in keys {
             assert_eq!(parse(&bytes), Some(key));
         }
-        for bytes in
-            [&b""[..], b"?", b"I123", b"E12345678", b"X12345678", b"TT", b"UU", b"Qf0001", b"Hu1"]
-        {
+        for bytes in [
+            &b""[..],
+            b"?",
+            b"I123",
+            b"E12345678",
+            b"X12345678",
+            b"TT",
+            b"UU",
+            b"Qf0001",
+            b"Hu1",
+            b"W12345678",
+            b"Wx12345678",
+        ] {
             assert_eq!(parse(bytes), None);
         }
     }

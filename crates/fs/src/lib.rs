@@ -64,7 +64,7 @@ pub(crate) use partition::{commit, ops, shortage};
 
 pub use attributes::{Attributes, KeepName, SetAttributes, SetId, SetTime};
 pub use cache::INODE_COST;
-pub use caching::{CacheMode, CacheStatus, HomeNeed};
+pub use caching::{CacheMode, CacheStatus, HomeNeed, WriteBackSettings, WriteBackStatus};
 pub use closes::await_closes;
 pub use commit::CommitHealth;
 pub use directory::NAME_MAX;
@@ -73,9 +73,9 @@ pub use growth::Growth;
 pub use locks::LockRequest;
 pub use namespace::metrics;
 pub use namespace::{
-    Background, Cluster, Evicted, FilePlace, HandOver, Interruption, KernelCache, KernelTimes,
-    LostDisk, LostFile, Migrated, NameKept, Namespace, NewDisk, Parts, Residence, UnreachableFile,
-    Whose,
+    Background, Cluster, Conflict, Evicted, FilePlace, Flushing, HandOver, Interruption,
+    KernelCache, KernelTimes, LostDisk, LostFile, Migrated, NameKept, Namespace, NewDisk, Parts,
+    Residence, UnreachableFile, Whose,
 };
 pub use native::NewFileset;
 pub use object::{DirectAccess, Moves, PartialReads, SeenObject};

@@ -27,7 +27,8 @@ use crate::output::{Table, bytes};
 /// binds it in place, so programs use the disk itself, and its files follow the rules of that disk's file system. Only
 /// a new fileset can be made native, and it stays native. In a cluster a native fileset has a directory for each node,
 /// NAME/NODE, on a disk of that node; each of them is listed and removed as a fileset of its own. A cache fileset shows the files of
-/// a directory of another file system, its home, and keeps what was read of them; it is read-only, or changes stay in it. Not in a cluster.
+/// a directory of another file system, its home, and keeps what was read of them; it is read-only, or changes stay in it (local-update),
+/// or they are written back in the background (single-writer). Not in a cluster.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay fileset list /srv/forebay
@@ -35,6 +36,8 @@ use crate::output::{Table, bytes};
   forebay fileset create /srv/forebay scratch --placement native --mode 1777
   forebay fileset create /srv/forebay inputs --cache /mnt/nfs/inputs
   forebay fileset evict /srv/forebay inputs
+  forebay fileset create /srv/forebay out --cache /mnt/nfs/out --cache-mode single-writer
+  forebay fileset flush /srv/forebay out        wait until the home has all changes
   forebay fileset set /srv/forebay data --placement served
   forebay fileset set /srv/forebay models --copies 2
   forebay fileset remove /srv/forebay models
@@ -62,7 +65,8 @@ enum Action {
   forebay fileset create /srv/forebay models --durability strict
   forebay fileset create /srv/forebay scratch --placement native --mode 1777
   forebay fileset create /srv/forebay inputs --cache /mnt/nfs/inputs --refresh 60
-  forebay fileset create /srv/forebay trial --cache /mnt/nfs/inputs --cache-mode local-update")]
+  forebay fileset create /srv/forebay trial --cache /mnt/nfs/inputs --cache-mode local-update
+  forebay fileset create /srv/forebay out --cache /mnt/nfs/out --cache-mode single-writer")]
     Create {
         /// Home folder of the file system.
         root: PathBuf,
@@ -146,6 +150,42 @@ enum Action {
         /// How much may stay, such as 200GiB.
         #[arg(long, value_name = "SIZE", default_value = "0")]
         keep: ByteSize,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Wait until all changes of a single-writer cache that were made until now are at its home.
+    ///
+    /// They are written back at once, without their delay. Progress goes to standard error. Files that programs have open for
+    /// writing are written as they are now, and once more after they are closed. Exits with 0 when all are written back, 2 when
+    /// the time is over before, and 1 for an error. The file system may be mounted or not.
+    #[command(after_help = "Examples:
+  forebay fileset flush /srv/forebay out
+  forebay fileset flush /srv/forebay out --timeout 600")]
+    Flush {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// Name of the fileset.
+        name: String,
+        /// Seconds after which to give up waiting; 0 waits without a limit. The changes stay in the queue.
+        #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+        timeout: u64,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List what others changed at the home of a single-writer cache where it writes, and where their versions are kept.
+    #[command(after_help = "Examples:
+  forebay fileset conflicts /srv/forebay out
+  forebay fileset conflicts /srv/forebay out --forget")]
+    Conflicts {
+        /// Home folder of the file system.
+        root: PathBuf,
+        /// Name of the fileset.
+        name: String,
+        /// Remove them from the list after printing it. The kept files stay at the home.
+        #[arg(long)]
+        forget: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -276,6 +316,12 @@ impl Fileset {
                 })?;
             }
             Action::Evict { root, name, keep, json } => cache::evict(&root, &name, keep, json)?,
+            Action::Flush { root, name, timeout, json } => {
+                return cache::flush(&root, &name, timeout, json);
+            }
+            Action::Conflicts { root, name, forget, json } => {
+                cache::conflicts(&root, &name, forget, json)?;
+            }
             Action::Owner(owner) => owner.run()?,
         }
         Ok(ExitCode::SUCCESS)

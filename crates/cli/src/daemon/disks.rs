@@ -43,6 +43,8 @@ pub fn takes_long(ask: &Ask) -> bool {
             | Ask::MigrateFiles { .. }
             | Ask::PremigrateFiles { .. }
             | Ask::EvictCache { .. }
+            | Ask::FlushCache { .. }
+            | Ask::CacheConflicts { .. }
     )
 }
 
@@ -66,6 +68,13 @@ fn carry_out(fs: &Namespace, root: &Path, ask: Ask) -> Result<Answer> {
         }
         Ask::EvictCache { name, keep_bytes } => {
             return Ok(Answer::Evicted(fs.evict_cache(&name, keep_bytes)?));
+        }
+        Ask::FlushCache { name, begun } => {
+            return Ok(Answer::Flushing(fs.flush_cache(&name, begun)?));
+        }
+        Ask::CacheConflicts { name, forget } => {
+            let conflicts = fs.cache_conflicts(&name, forget)?;
+            return Ok(Answer::CacheConflicts { conflicts });
         }
         Ask::SetCopies { name, copies } => fs.set_fileset_copies(&name, copies)?,
         Ask::Scrub { fileset } => return begun(fs, fs.scrub(fileset.as_deref())?),

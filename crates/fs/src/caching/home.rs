@@ -15,6 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::HomeIdentity;
+use super::writing::STAGE;
 use crate::error::{FsError, Result};
 use crate::record::Kind;
 
@@ -184,7 +185,7 @@ impl HomeTree {
     }
 
     /// Opens what lies at a path below it; none if nothing does.
-    fn reach(&self, path: &[u8], flags: OFlags) -> Result<Option<OwnedFd>> {
+    pub(super) fn reach(&self, path: &[u8], flags: OFlags) -> Result<Option<OwnedFd>> {
         let top = self.top()?;
         let shown = if path.is_empty() { b"." } else { path };
         let name = CString::new(shown).map_err(|_| FsError::Invalid)?;
@@ -247,7 +248,8 @@ impl HomeTree {
             let entry = entry.map_err(away)?;
             goes_on();
             let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
+            let is_staged = path.is_empty() && name.to_bytes() == STAGE;
+            if matches!(name.to_bytes(), b"." | b"..") || is_staged {
                 continue;
             }
             let seen = match entry_at(directory.as_fd(), name) {

@@ -10,14 +10,17 @@
 //!   hangs nobody else.
 //! - An inode that follows its home never changes its bytes: a file that has changed at home gets another inode, unless it was
 //!   not fetched yet.
-//! - Nothing is written at home.
+//! - Nothing is written at home, but by a single-writer cache (`queue`, `writing`; docs/adr/0105). What ties an inode to its home there
+//!   is a record of its own, its [`queue::Place`], which outlives the inode until the home has removed the name as well.
 //! - In a cache with local changes, an inode loses that attribute before it is changed, and never gets it back. What a visit finds
 //!   is put into the fileset, and that attribute is taken away, under one lock of the cache: no change is lost to what was seen before it.
 //!
 //! What survives a crash: every name and every file whose record says so. Which directories were looked at lately does not.
 
 pub(crate) mod home;
+pub(crate) mod queue;
 pub(crate) mod visits;
+pub(crate) mod writing;
 
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +47,46 @@ pub enum CacheMode {
     ReadOnly,
     /// They stay here: what was changed does not follow the home any more.
     LocalUpdate,
+    /// They are written back to the home, in their order, which nobody else changes.
+    SingleWriter,
+}
+
+/// How a single-writer cache writes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WriteBackSettings {
+    /// For how many seconds a change waits, so that later ones may make it needless.
+    pub delay_seconds: u64,
+    /// How many changes may wait; further ones are refused (ENOSPC).
+    pub changes_max: u64,
+}
+
+impl Default for WriteBackSettings {
+    fn default() -> WriteBackSettings {
+        WriteBackSettings { delay_seconds: 15, changes_max: 1_000_000 }
+    }
+}
+
+/// What waits to be written back of a single-writer cache, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteBackStatus {
+    /// See [`WriteBackSettings::delay_seconds`].
+    pub delay_seconds: u64,
+    /// See [`WriteBackSettings::changes_max`].
+    pub changes_max: u64,
+    /// Changes that wait.
+    pub changes: u64,
+    /// For how many seconds the oldest of them waits.
+    pub oldest_seconds: u64,
+    /// Changes that were carried out at home since the mount.
+    pub done_changes: u64,
+    /// Bytes that were written there since the mount.
+    pub written_bytes: u64,
+    /// Conflicts that are remembered.
+    pub conflicts: u64,
+    /// Why changes wait that are due, if they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// What tells the directory of a home from another one in its place, such as the empty directory on which it is to be
@@ -71,6 +114,9 @@ pub struct CacheSettings {
     pub timeout_seconds: u64,
     /// What the home's directory was when the cache was made.
     pub identity: HomeIdentity,
+    /// How it writes back, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_back: Option<WriteBackSettings>,
 }
 
 impl CacheSettings {
@@ -108,6 +154,9 @@ pub struct CacheStatus {
     /// as they were seen last, the others are not shown.
     #[serde(default)]
     pub unreadable_names: u64,
+    /// What waits to be written back, in a single-writer cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_back: Option<WriteBackStatus>,
 }
 
 /// What of a directory of a cache is to be as at home.
@@ -177,10 +226,11 @@ mod tests {
             refresh_seconds: 30,
             timeout_seconds: 10,
             identity: HomeIdentity { file_system: 0xef53, inode: 2 },
+            write_back: Some(WriteBackSettings::default()),
         };
         let bytes = settings.to_bytes().unwrap();
         assert_eq!(CacheSettings::parse(&bytes).unwrap(), settings);
-        for bad in [&b"\xff"[..], b"", b"home = 3", &[&bytes[..], b"x = 1\n"].concat()] {
+        for bad in [&b"\xff"[..], b"", b"home = 3", &[b"x = 1\n", &bytes[..]].concat()] {
             assert!(matches!(CacheSettings::parse(bad), Err(FsError::Damaged(_))));
         }
     }

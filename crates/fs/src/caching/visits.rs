@@ -12,13 +12,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_base::Ino;
+use arc_swap::ArcSwapOption;
+use forebay_base::{FilesetId, Ino};
 use parking_lot::{Condvar, Mutex};
 
 use super::home::HomeTree;
 use super::{CacheSettings, CacheStatus};
 use crate::error::{FsError, Result};
+use crate::partition::writing_back::WriteBack;
 
+/// Threads for names, for bytes, and for writing back.
+const LANES: usize = 3;
 /// Most threads of a cache for names, and for bytes.
 const THREADS_MAX: usize = 4;
 /// Names and directories that are known to be as at home; when there are more, all are compared again.
@@ -39,12 +43,18 @@ pub(crate) enum Errand {
     Names(Ino),
     /// The bytes of a file.
     Bytes(Ino),
+    /// The changes of the fileset are to be carried out.
+    WriteBack(FilesetId),
 }
 
 impl Errand {
     /// Which threads run it.
     fn lane(&self) -> usize {
-        usize::from(matches!(self, Errand::Bytes(_)))
+        match self {
+            Errand::Probe | Errand::Name(..) | Errand::Names(_) => 0,
+            Errand::Bytes(_) => 1,
+            Errand::WriteBack(_) => 2,
+        }
     }
 }
 
@@ -98,10 +108,10 @@ impl Visit {
 #[derive(Default)]
 struct Queue {
     known: HashMap<Errand, Arc<Visit>>,
-    waiting: [VecDeque<Arc<Visit>>; 2],
+    waiting: [VecDeque<Arc<Visit>>; LANES],
     /// Those that a thread carries out.
-    running: [Vec<Arc<Visit>>; 2],
-    threads: [usize; 2],
+    running: [Vec<Arc<Visit>>; LANES],
+    threads: [usize; LANES],
     is_over: bool,
 }
 
@@ -151,6 +161,8 @@ pub(crate) struct Cache {
     pub applying: Mutex<()>,
     pub fetched_files: AtomicU64,
     pub fetched_bytes: AtomicU64,
+    /// The changes that wait, once the fileset is open.
+    pub write_back: ArcSwapOption<WriteBack>,
 }
 
 /// Who is to run a visit.
@@ -177,6 +189,7 @@ impl Cache {
             applying: Mutex::default(),
             fetched_files: AtomicU64::new(0),
             fetched_bytes: AtomicU64::new(0),
+            write_back: ArcSwapOption::empty(),
         }
     }
 
@@ -199,6 +212,7 @@ impl Cache {
             unreachable: self.away.lock().as_ref().map(|away| away.why.clone()),
             fetched_files: self.fetched_files.load(Ordering::Relaxed),
             fetched_bytes: self.fetched_bytes.load(Ordering::Relaxed),
+            write_back: None,
             unreadable_names: self.unreadable.lock().values().map(|names| names.len() as u64).sum(),
         }
     }
@@ -239,6 +253,11 @@ impl Cache {
     /// All is to be compared with the home again.
     pub fn forget_fresh(&self) {
         *self.fresh.lock() = Fresh::default();
+    }
+
+    /// Whether a directory is known not to follow the home.
+    pub fn is_known_local(&self, directory: Ino) -> bool {
+        self.fresh.lock().local.contains(&directory)
     }
 
     // --- what cannot be read there ---
@@ -297,6 +316,11 @@ impl Cache {
             away.probed = now;
         }
         Some((FsError::HomeAway(away.why.clone()), is_time))
+    }
+
+    /// Why the home does not answer, if it does not.
+    pub fn away_reason(&self) -> Option<String> {
+        self.away.lock().as_ref().map(|away| away.why.clone())
     }
 
     /// The home does not answer.
@@ -450,6 +474,7 @@ mod tests {
             refresh_seconds: 0,
             timeout_seconds: 10,
             identity: HomeIdentity { file_system: 0, inode: 0 },
+            write_back: None,
         });
         let join = |number| cache.join(Errand::Bytes(Ino(number)), true).0;
         let visits: Vec<_> = (2..7).map(join).collect();

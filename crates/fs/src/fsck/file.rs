@@ -14,6 +14,7 @@ use forebay_store::{Store, StoreError};
 
 use super::report::Report;
 use super::{Damage, NamedDisk, Options, Outcome, Repair, check};
+use crate::caching::queue::{ConflictRecord, Place, QueueRecord};
 use crate::error::{FsError, Result};
 use crate::key::{self, Key, Term};
 use crate::partition::fenced::Bound;
@@ -259,6 +260,9 @@ fn shown(range: &LostRange) -> String {
         Some(Key::Snapshot(number)) => format!("snapshot {number}"),
         Some(Key::Kept(object, _)) => format!("the copy that snapshots keep of object {object}"),
         Some(Key::Copies(object)) => format!("the copies of object {object}"),
+        Some(Key::Queued(number)) => format!("change {number} for the home of the cache"),
+        Some(Key::Place(ino)) => format!("the place of inode {ino} at the home of the cache"),
+        Some(Key::Conflict(number)) => format!("conflict {number} at the home of the cache"),
         Some(Key::Superblock | Key::Term | Key::Usage | Key::Fenced) => "the superblock".to_owned(),
         None => key.map_or_else(
             || "the end".to_owned(),
@@ -352,6 +356,9 @@ impl Judge for Records {
             Some(Key::Snapshot(_)) => may_be::<SnapshotRecord>(value),
             Some(Key::Kept(..)) => may_be::<KeptCopy>(value),
             Some(Key::Copies(_)) => may_be::<CopiesRecord>(value),
+            Some(Key::Queued(_)) => may_be::<QueueRecord>(value),
+            Some(Key::Place(_)) => may_be::<Place>(value),
+            Some(Key::Conflict(_)) => may_be::<ConflictRecord>(value),
             Some(Key::Inode(_)) => may_be::<InodeRecord>(value),
             Some(Key::Entry(..)) => may_be::<EntryRecord>(value),
             Some(Key::Xattr(..)) => true,

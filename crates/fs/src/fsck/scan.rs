@@ -15,6 +15,7 @@ use super::report::{Damage, shown};
 use super::snapshots::Snapshots;
 use crate::acl::{self, Acl};
 use crate::caching;
+use crate::caching::queue::{ConflictRecord, Place, QueueRecord};
 use crate::error::{FsError, Result};
 use crate::key::{self, Key, Term};
 use crate::number::RESERVE;
@@ -34,6 +35,16 @@ const GAP_CHUNK: usize = 1024;
 pub(super) enum Read<T> {
     Fine(T),
     Bad(String),
+}
+
+impl<T> Read<T> {
+    /// Why it cannot be read, if it cannot.
+    fn why(self) -> Option<String> {
+        match self {
+            Read::Fine(_) => None,
+            Read::Bad(why) => Some(why),
+        }
+    }
 }
 
 /// Reads a record.
@@ -137,6 +148,7 @@ pub(super) fn records(
     entries::read_all(store, &mut image, ledger)?;
     progress("reading attributes");
     xattrs(store, &mut image, ledger)?;
+    write_back(store, ledger)?;
     unknown_keys(store, ledger)?;
     check_limits(&image, ledger);
     Ok(image)
@@ -309,6 +321,23 @@ fn xattrs(store: &dyn Store, image: &mut Image, ledger: &mut Ledger) -> Result<(
     })
 }
 
+/// Checks what a single-writer cache writes to its home. What cannot be read goes: of a change the home does not learn then.
+fn write_back(store: &dyn Store, ledger: &mut Ledger) -> Result<()> {
+    scan_prefix(store, &[key::WRITE_BACK], &mut |key, value| {
+        let read_one = |what: &str| match key::parse(key) {
+            Some(Key::Queued(_)) => read::<QueueRecord>(what, value).map(|it| it.why()),
+            Some(Key::Place(_)) => read::<Place>(what, value).map(|it| it.why()),
+            _ => read::<ConflictRecord>(what, value).map(|it| it.why()),
+        };
+        if key::parse(key).is_none() {
+            unknown_key(key, ledger);
+        } else if let Some(why) = read_one("what is written to the home of the cache")? {
+            ledger.found_with(Damage::Record, why, Tier::Records, Fix::Set(key.to_vec(), None));
+        }
+        Ok(())
+    })
+}
+
 /// Finds keys that lie outside the ranges of all kinds.
 fn unknown_keys(store: &dyn Store, ledger: &mut Ledger) -> Result<()> {
     let last = vec![u8::MAX; 64];
@@ -327,6 +356,7 @@ fn unknown_keys(store: &dyn Store, ledger: &mut Ledger) -> Result<()> {
         key::SUPERBLOCK.to_vec(),
         key::TERM.to_vec(),
         key::USAGE.to_vec(),
+        vec![key::WRITE_BACK],
         vec![key::XATTR],
     ];
     let mut from = Vec::new();

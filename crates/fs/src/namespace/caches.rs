@@ -5,7 +5,9 @@
 //! was seen last, and the rest is refused at once.
 
 mod eviction;
+mod flush;
 mod known;
+mod write_back;
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -17,6 +19,7 @@ use forebay_base::{ByteSize, Clock, FilesetId, Ino};
 use rustix::io::Errno;
 
 pub use self::eviction::Evicted;
+pub use self::flush::{Conflict, Flushing};
 pub(super) use self::known::Caches;
 use super::{Interruption, Namespace};
 use crate::attributes::{Attributes, KeepName};
@@ -78,7 +81,16 @@ impl Namespace {
                 cache.timeout_seconds
             )));
         }
-        self.add_fileset_of(new, Some(&cache.to_bytes()?))
+        if cache.mode != CacheMode::SingleWriter {
+            return self.add_fileset_of(new, Some(&cache.to_bytes()?));
+        }
+        // The daemon is to see each write.
+        let new = NewFileset { placement: Placement::Served, ..new.clone() };
+        let write_back = Some(cache.write_back.unwrap_or_default());
+        let cache = CacheSettings { write_back, ..cache.clone() };
+        self.add_fileset_of(&new, Some(&cache.to_bytes()?))?;
+        self.begin_write_back(&new.name);
+        Ok(())
     }
 
     /// Refuses what a cache fileset does not do.
@@ -101,6 +113,9 @@ impl Namespace {
         let Some(cache) = self.cache_of(fileset) else { return Ok(()) };
         if cache.settings.mode == CacheMode::ReadOnly {
             return Err(FsError::ReadOnly);
+        }
+        if cache.writes_back() {
+            return self.before_queued_change(&cache, inodes);
         }
         let mut following = Vec::new();
         for ino in inodes {
@@ -159,8 +174,10 @@ impl Namespace {
         if cache.settings.mode == CacheMode::ReadOnly {
             return Err(FsError::ReadOnly);
         }
+        let partition = self.partition_of(ino)?;
+        partition.admit_change_of(ino)?;
         let _one_at_a_time = cache.applying.lock();
-        self.partition_of(ino)?.truncate_unfetched(ino)
+        partition.truncate_unfetched(ino)
     }
 
     /// Refuses the extended attributes by which inodes of a cache follow their home: a copy of one must not.
@@ -224,6 +241,7 @@ impl Namespace {
         let Some((partition, route)) = self.local_owner(directory)? else { return Ok(()) };
         let home = partition.home_path(directory)?;
         drop(route);
+        let home = home.filter(|home| !cache.writes_back() || !home.is_listed);
         let Some(home) = home else {
             cache.note_local(directory);
             return Ok(());
@@ -351,6 +369,7 @@ impl Namespace {
             Errand::Name(directory, name) => self.compare_name(cache, visit, *directory, name),
             Errand::Names(directory) => self.compare_names(cache, visit, *directory),
             Errand::Bytes(ino) => self.fetch_bytes(cache, visit, *ino),
+            Errand::WriteBack(id) => self.write_back(cache, visit, *id),
         };
         let done = match done {
             // One file may be what is wrong with it.
@@ -365,7 +384,8 @@ impl Namespace {
             }
             done => done,
         };
-        if let Err(FsError::Io(why) | FsError::Damaged(why)) = &done {
+        let is_told = matches!(visit.errand, Errand::WriteBack(_));
+        if let (Err(FsError::Io(why) | FsError::Damaged(why)), false) = (&done, is_told) {
             tracing::warn!(home = cache.settings.home, errand = ?visit.errand, why, "a visit to the home of a cache failed");
         }
         cache.end(visit, done);
@@ -478,6 +498,10 @@ impl Namespace {
             })?;
             let Some((file, entry)) = self.at_home((cache, visit), || cache.tree.open(path))?
             else {
+                if cache.writes_back() && partition.unfetched(ino)?.is_some_and(|it| it != wanted) {
+                    // It was moved at home meanwhile.
+                    continue;
+                }
                 // Its name is to be looked up again.
                 cache.forget_fresh();
                 return Err(FsError::Stale);
@@ -508,7 +532,11 @@ impl Namespace {
                         // It was changed here meanwhile: it is opened as it is now.
                         return Ok(());
                     }
-                    partition.take_attributes_of_home(ino, &now)?;
+                    if cache.writes_back() {
+                        partition.take_file_of_home(ino, &now)?;
+                    } else {
+                        partition.take_attributes_of_home(ino, &now)?;
+                    }
                 }
             }
         }
@@ -574,6 +602,7 @@ fn apply(
     if let Some(ino) = here {
         if let Some(entry) = found
             && (partition.home_path(ino)?.is_none()
+                || partition.write_back().is_some()
                 || partition.take_attributes_of_home(ino, entry)?)
         {
             return Ok(());

@@ -17,6 +17,7 @@ use super::cluster::Whose;
 use super::lost::{remove_objects, was_lost};
 use super::native;
 use super::whole::act_on_settings_of;
+use crate::caching::CacheMode;
 use crate::error::{FsError, Result};
 use crate::mkfs::StoredFileset;
 use crate::native::NewFileset;
@@ -291,6 +292,15 @@ impl Namespace {
         let fileset = self.fileset_named(name)?;
         let mut settings = fileset.settings();
         check_stays_native(&settings, durability, placement)?;
+        let writes_back = || {
+            let cache = self.cache_status(&fileset);
+            cache.is_some_and(|cache| cache.mode == CacheMode::SingleWriter)
+        };
+        if placement == Some(Placement::Direct) && writes_back() {
+            return Err(FsError::Refused(format!(
+                "fileset \"{name}\" is a single-writer cache: it stays served, so that the daemon sees each write"
+            )));
+        }
         if settings.placement == Placement::Native {
             // There is nothing that could be changed.
             return Ok(());
@@ -356,7 +366,8 @@ impl Namespace {
             )));
         }
         self.empty_cache(&fileset, name)?;
-        let (partition, unused) = self.empty_fileset(&fileset, name)?;
+        let emptied = self.empty_fileset(&fileset, name);
+        let (partition, unused) = emptied.inspect_err(|_| self.keep_cache(fileset.id))?;
         let removing = FilesetRecord {
             settings: fileset.settings(),
             stage: Stage::Removing,

@@ -207,7 +207,8 @@ impl Namespace {
             | StoredWork::Premigrate(..)
             | StoredWork::Rebalance(_)
             | StoredWork::Scrub(_)
-            | StoredWork::ScrubArchives(_) => {
+            | StoredWork::ScrubArchives(_)
+            | StoredWork::WriteBack(_) => {
                 let been = task.as_ref().map(|task| task.been_through.lock().clone());
                 let left = |id: &FilesetId| {
                     u64::from(!been.as_ref().is_some_and(|been| been.contains(id)))
@@ -299,7 +300,9 @@ impl Namespace {
                 }
                 Work::Policy { policy } => self.carry_out_own(task, policy),
                 Work::Rebalance { pool } => self.even_out_own(task, pool),
-                Work::Scrub { .. } | Work::ScrubArchives { .. } => Ok(Turn::Done),
+                Work::Scrub { .. } | Work::ScrubArchives { .. } | Work::WriteBack { .. } => {
+                    Ok(Turn::Done)
+                }
             };
             let mut at_work = task.at_work.lock();
             at_work.note = match turn {

@@ -80,6 +80,22 @@ static COPIES_LACKING: Metric = Metric::gauge(
     &["fileset"],
     "1 while copies of files cannot be made, for lack of space or of failure groups; only of filesets with copies",
 );
+static HOME_CHANGES: Metric = Metric::gauge(
+    "forebay_cache_changes_waiting",
+    &["fileset"],
+    "Changes of a single-writer cache that its home does not have yet",
+);
+static HOME_AGE: Metric = Metric::gauge(
+    "forebay_cache_changes_age",
+    &["fileset"],
+    "Age of the oldest change of a single-writer cache that its home does not have yet",
+)
+.seconds();
+static HOME_CONFLICTS: Metric = Metric::gauge(
+    "forebay_cache_conflicts",
+    &["fileset"],
+    "Conflicts at the home of a single-writer cache that nobody has told it to forget",
+);
 static STORES: Metric = Metric::gauge("forebay_store", &[], "Space that the stores occupy").bytes();
 static STORE_RESERVE: Metric = Metric::gauge(
     "forebay_store_reserve_held",
@@ -248,6 +264,9 @@ pub static TABLE: Table = Table {
         &DAMAGED,
         &COPIES_WAITING,
         &COPIES_LACKING,
+        &HOME_CHANGES,
+        &HOME_AGE,
+        &HOME_CONFLICTS,
         &STORES,
         &STORE_RESERVE,
         &CACHED,
@@ -332,8 +351,24 @@ impl Namespace {
             page.count(&COMMITTED, &[name], commits.records.load(Ordering::Relaxed));
             page.count(&COMMITS_FAILED, &[name], commits.failed.load(Ordering::Relaxed));
         }
+        self.report_caches(page);
         page.set_whole(&FILESETS, &[], all.len() as u64);
         page.set_whole(&FILESETS_OPEN, &[], self.partitions().len() as u64);
+    }
+
+    fn report_caches(&self, page: &mut Page) {
+        let now = self.shared.clock.now();
+        for fileset in self.catalogue.list() {
+            let cache = self.cache_of(fileset.id);
+            let Some(waiting) = cache.and_then(|cache| cache.write_back_status(now)) else {
+                continue;
+            };
+            let settings = fileset.settings();
+            let name = shown_name(&settings.name);
+            page.set_whole(&HOME_CHANGES, &[name], waiting.changes);
+            page.set_whole(&HOME_AGE, &[name], waiting.oldest_seconds);
+            page.set_whole(&HOME_CONFLICTS, &[name], waiting.conflicts);
+        }
     }
 
     fn report_memory(&self, page: &mut Page) {

@@ -61,7 +61,7 @@ use parking_lot::{Mutex, RwLock};
 pub(crate) use self::away::AwayDisks;
 pub use self::background::Background;
 use self::caches::Caches;
-pub use self::caches::Evicted;
+pub use self::caches::{Conflict, Evicted, Flushing};
 use self::catalogue::{Catalogue, Fileset};
 pub use self::cluster::{Cluster, Whose};
 use self::cluster::{Membership, Patience};

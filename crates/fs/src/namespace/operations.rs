@@ -18,6 +18,7 @@ use crate::object::SeenObject;
 use crate::ops::{Access, DirectoryItem, Found, New, Opened, Replace, SetXattr};
 use crate::owner::{At, Owner, Source};
 use crate::partition::Caller;
+use crate::record::Kind;
 
 impl Namespace {
     // --- names ---
@@ -60,6 +61,9 @@ impl Namespace {
         new: New<'_>,
         caller: Caller,
     ) -> Result<Attributes> {
+        if !matches!(new.kind, Kind::File | Kind::Directory | Kind::Symlink) {
+            self.refuse_in_single_writer(parent.fileset())?;
+        }
         let touched = || Touched::new_name(parent, name);
         self.change(parent, touched, |owner| owner.create(parent, name, new, caller))
     }
@@ -107,6 +111,7 @@ impl Namespace {
     /// [`FsError::NotDirectory`], [`FsError::NotFound`] if `parent` was removed.
     pub fn create_unnamed(&self, parent: Ino, new: New<'_>, caller: Caller) -> Result<Attributes> {
         self.before_change(parent.fileset(), &[])?;
+        self.refuse_in_single_writer(parent.fileset())?;
         self.at(parent, |owner| owner.create_unnamed(parent, new, caller))
     }
 
@@ -119,6 +124,7 @@ impl Namespace {
         if ino.fileset() != parent.fileset() {
             return Err(FsError::CrossFileset);
         }
+        self.refuse_in_single_writer(parent.fileset())?;
         let touched = || {
             let mut touched = Touched::new_name(parent, name);
             touched.inodes.push(ino);
@@ -180,6 +186,7 @@ impl Namespace {
         replace: Replace,
         caller: Caller,
     ) -> Result<()> {
+        self.refuse_in_single_writer(from.0.fileset())?;
         self.renaming(from, to, replace, |owner| {
             owner.rename_with_whiteout(from, to, replace, caller)
         })
@@ -194,6 +201,9 @@ impl Namespace {
         mut rename: impl FnMut(&Owner) -> Result<()>,
     ) -> Result<()> {
         self.check_one_fileset(from.0, from.1, to.0)?;
+        if replace == Replace::Exchange && self.refuse_in_single_writer(to.0.fileset()).is_err() {
+            return Err(FsError::Invalid);
+        }
         let (both, asker, mut is_untold) = ([from, to], in_flight::asker(), false);
         let moved = if replace == Replace::Exchange { &both[..] } else { &both[..1] };
         let replaced = Some(to).filter(|_| replace == Replace::Allowed);
@@ -353,6 +363,9 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::set_attributes`]; [`FsError::Archived`] if its size is to change and its bytes lie in one.
     pub fn set_attributes_here(&self, ino: Ino, set: SetAttributes) -> Result<Attributes> {
+        if set.size.is_some() {
+            self.queue_bytes(ino)?;
+        }
         self.change_bytes(ino, || Touched::inode(ino), |owner| owner.set_attributes(ino, set))
     }
 
@@ -389,6 +402,7 @@ impl Namespace {
     /// malformed list.
     pub fn set_xattr(&self, ino: Ino, set: SetXattr<'_>) -> Result<()> {
         self.check_own_xattr(ino.fileset(), set.name)?;
+        self.refuse_in_single_writer(ino.fileset())?;
         self.change(ino, || Touched::inode(ino), |owner| owner.set_xattr(ino, set))
     }
 
@@ -398,6 +412,7 @@ impl Namespace {
     /// [`FsError::NoAttribute`]; [`FsError::NotPermitted`] for one by which an inode of a cache follows its home.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         self.check_own_xattr(ino.fileset(), name)?;
+        self.refuse_in_single_writer(ino.fileset())?;
         self.change(ino, || Touched::inode(ino), |owner| owner.remove_xattr(ino, name))
     }
 
@@ -427,7 +442,14 @@ impl Namespace {
         let lineage = self.lineage(ino.fileset());
         let open = |owner: &Owner| owner.open_file(ino, access, caller);
         let opened = if access.write || access.truncate {
-            self.change_bytes(ino, || Touched::inode(ino), open)?
+            self.queue_bytes(ino)?;
+            let opened = self.change_bytes(ino, || Touched::inode(ino), open)?;
+            // The change may have been taken before the file was open.
+            if let Err(error) = self.queue_bytes(ino) {
+                let _ = self.close_file(ino, access);
+                return Err(error);
+            }
+            opened
         } else {
             self.at_bytes(ino, open)?
         };

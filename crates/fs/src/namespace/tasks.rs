@@ -165,6 +165,11 @@ impl Namespace {
         Ok(number)
     }
 
+    /// The task of a number.
+    pub(super) fn task_of(&self, number: u64) -> Option<Arc<Task>> {
+        self.tasks.get(number).ok()
+    }
+
     fn set_pace(&self, task: &Task) {
         let record = task.at_work.lock().record.clone();
         task.pace.set_speed(record.speed.unwrap_or(self.shared.settings.task_speed.0));
@@ -276,6 +281,7 @@ impl Namespace {
             | Work::Policy { .. }
             | Work::Scrub { .. }
             | Work::ScrubArchives { .. } => None,
+            Work::WriteBack { fileset } => self.changes_of(fileset),
         };
         let progress = record.progress;
         let speed = self.shared.settings.task_speed.0;
@@ -355,6 +361,11 @@ impl Namespace {
             | Work::Scrub { .. }
             | Work::ScrubArchives { .. } => {
                 self.root()?.change_disks(changes, |_| Ok(()))?;
+            }
+            Work::WriteBack { fileset } => {
+                return Err(FsError::Refused(format!(
+                    "task {number} belongs to the cache \"{fileset}\" and ends with it: `forebay tasks pause` has its changes wait"
+                )));
             }
         }
         self.adopt(&task, record);
@@ -474,7 +485,9 @@ impl Namespace {
             (Err(error), _) | (Ok(_), Err(error)) => Some(error.to_string()),
             (Ok(Turn::More | Turn::Done), Ok(())) => None,
         };
-        if note.is_some() && note != at_work.note {
+        // Those who write back report by themselves.
+        let is_told = matches!(task.work, Work::WriteBack { .. });
+        if note.is_some() && note != at_work.note && !is_told {
             tracing::info!(number, note, "a task waits");
         }
         if note.is_some() {
@@ -491,6 +504,7 @@ impl Namespace {
             Work::Policy { policy } => self.carry_out(task, policy),
             Work::Scrub { fileset } => self.scrub_files(task, fileset.as_deref()),
             Work::ScrubArchives { fileset } => self.scrub_archived(task, fileset.as_deref()),
+            Work::WriteBack { fileset } => self.write_back_by_task(fileset),
         }
     }
 

@@ -16,6 +16,7 @@ use rustix::fs::SeekFrom;
 
 use crate::attributes::{SetAttributes, SetTime};
 use crate::caching::home::{Entry, look_again};
+use crate::caching::queue::{Change, Place, Print};
 use crate::caching::{HomePath, PATH, SETTINGS};
 use crate::directory::{Child, Directory, check_name};
 use crate::error::{FsError, Result};
@@ -26,6 +27,7 @@ use crate::ops::{SetMode, SetXattr};
 use crate::partition::Partition;
 use crate::partition::quota::settle;
 use crate::partition::relocate::TheCopies;
+use crate::partition::writing_back::Tell;
 use crate::record::{InodeRecord, Kind, decode};
 use crate::recovery::scan_prefix;
 use crate::writeset::Known;
@@ -40,6 +42,8 @@ pub(crate) struct Unfetched {
     pub path: Option<Vec<u8>>,
     pub size: u64,
     pub modified: Timestamp,
+    /// What it is at home, as far as that is known: in a single-writer cache times may be set here that the home does not know yet.
+    pub seen: Print,
 }
 
 /// What of an inode of a cache is at home alone.
@@ -125,6 +129,9 @@ impl Partition {
 
     /// What ties an inode to its home; none for one that does not follow it.
     pub(crate) fn home_path(&self, ino: Ino) -> Result<Option<HomePath>> {
+        if self.write_back().is_some() {
+            return self.path_at_home(ino);
+        }
         let inode = self.inode(ino)?;
         let (_inode, value) = self.lock_with_xattr(&inode, PATH)?;
         Ok(value.map(|value| HomePath::parse(&value)))
@@ -137,6 +144,9 @@ impl Partition {
 
     /// Notes whether the names of a directory were fetched.
     pub(crate) fn set_listed(&self, ino: Ino, path: &HomePath, is_listed: bool) -> Result<()> {
+        if self.write_back().is_some() {
+            return self.set_place_listed(ino, is_listed);
+        }
         let value = HomePath { is_listed, path: path.path.clone() }.to_bytes();
         self.set_xattr(
             ino,
@@ -179,6 +189,8 @@ impl Partition {
         }
         let ino = self.take_ino()?;
         let mut state = self.state_as_at_home(parent, entry);
+        let writes_back = self.write_back().is_some();
+        state.xattrs = u32::from(!writes_back);
         let admitted = self.admit_inode(&state, 0)?;
         {
             let mut writes = self.writes.lock();
@@ -187,7 +199,15 @@ impl Partition {
             if entry.kind == Kind::Directory {
                 above.nlink += 1;
             }
-            self.put_xattr(&mut writes, ino, &mut state, (PATH, path), Known::Absent);
+            if writes_back {
+                self.put_place(
+                    &mut writes,
+                    ino,
+                    Some(&Partition::place_found(parent, name, entry)),
+                );
+            } else {
+                self.put_xattr(&mut writes, ino, &mut state, (PATH, path), Known::Absent);
+            }
             self.put_inode(&mut writes, parent, &mut above);
             self.put_inode(&mut writes, ino, &mut state);
             settle(admitted, &mut writes);
@@ -214,7 +234,7 @@ impl Partition {
             changed: now,
             created: now,
             rdev: 0,
-            xattrs: 1,
+            xattrs: 0,
             xattr_bytes: None,
             xattr_changes: 0,
             nameless_xattrs: None,
@@ -261,6 +281,9 @@ impl Partition {
     /// # Errors
     /// As [`Partition::check_fetched`].
     pub(crate) fn part_from_home(&self, ino: Ino) -> Result<()> {
+        if self.write_back().is_some() {
+            return Ok(());
+        }
         self.check_fetched(ino)?;
         match self.remove_xattr(ino, PATH) {
             Err(FsError::NoAttribute) => Ok(()),
@@ -278,7 +301,9 @@ impl Partition {
             }
             state.size = 0;
             state.touch(self.now());
-            self.put_inode(&mut self.writes.lock(), ino, &mut state);
+            let mut writes = self.writes.lock();
+            self.put_inode(&mut writes, ino, &mut state);
+            self.queue_change(&mut writes, || Change::Bytes(ino));
         }
         self.part_from_home(ino)
     }
@@ -298,9 +323,32 @@ impl Partition {
             (is_same, owners != (entry.uid, entry.gid, entry.mode))
         };
         if is_same && differs && entry.kind != Kind::Symlink {
-            self.set_attributes(ino, permissions_of(entry))?;
+            self.take_attributes(ino, permissions_of(entry))?;
         }
         Ok(is_same)
+    }
+
+    /// A file of a single-writer cache was not fetched, and has changed at home: it takes its size, and its time unless a change
+    /// waits here.
+    pub(crate) fn take_file_of_home(&self, ino: Ino, entry: &Entry) -> Result<()> {
+        let inode = self.inode(ino)?;
+        let place = self.home_place(ino)?;
+        let mut state = inode.lock();
+        if !self.is_unfetched(&state) {
+            return Ok(());
+        }
+        state.size = entry.size;
+        if !self.write_back().is_some_and(|it| it.queue.lock().concerns(ino)) {
+            state.modified = entry.modified;
+        }
+        state.changed = self.now();
+        let mut writes = self.writes.lock();
+        self.put_inode(&mut writes, ino, &mut state);
+        if let Some(place) = place {
+            let seen = vec![(entry.size, entry.modified)];
+            self.put_place(&mut writes, ino, Some(&Place { seen, ..place }));
+        }
+        Ok(())
     }
 
     /// Whether the bytes of a file are those of its home; one that was not fetched takes the new size and time.
@@ -328,8 +376,7 @@ impl Partition {
             }
         }
         let modified = Some(SetTime::To(entry.modified));
-        self.set_attributes(ino, SetAttributes { modified, ..permissions_of(entry) })?;
-        Ok(())
+        self.take_attributes(ino, SetAttributes { modified, ..permissions_of(entry) })
     }
 
     /// Drops a name that is gone at home, with all that is below it. Files that are open stay with those who have them open. What
@@ -345,7 +392,7 @@ impl Partition {
             }
             let Some(done) = way.pop() else { return Ok(true) };
             if !done.stays {
-                match self.remove(done.parent, &done.name, |_, _| Ok(())) {
+                match self.remove_as((done.parent, &done.name), |_, _| Ok(()), Tell::Nobody) {
                     Ok(()) | Err(FsError::NotFound) => {}
                     Err(error) => return Err(error),
                 }
@@ -358,7 +405,11 @@ impl Partition {
     }
 
     fn dropping(&self, parent: Ino, name: Vec<u8>, ino: Ino) -> Result<Dropping> {
-        let stays = self.home_path(ino)?.is_none();
+        // What a single-writer cache has goes only with the cache.
+        let stays = match self.write_back() {
+            Some(write_back) => !write_back.is_ending.load(Ordering::Acquire),
+            None => self.home_path(ino)?.is_none(),
+        };
         let is_followed = !stays && self.is_directory(ino)?;
         let below = if is_followed { self.listed_names(ino)? } else { Vec::new() };
         Ok(Dropping { parent, name, ino, below, stays })
@@ -366,6 +417,9 @@ impl Partition {
 
     /// Committed inodes that do not follow the home, besides the top directory.
     pub(crate) fn own_inodes(&self) -> Result<u64> {
+        if self.write_back().is_some() {
+            return Ok(0);
+        }
         let top = self.top();
         let mut following = 0_u64;
         scan_prefix(self.store(), &[key::XATTR], &mut |key, _| {
@@ -390,7 +444,9 @@ impl Partition {
             (state.size, state.modified)
         };
         let path = self.home_path(ino)?.map(|home| home.path);
-        Ok(Some(Unfetched { path, size, modified }))
+        let place = if self.write_back().is_some() { self.home_place(ino)? } else { None };
+        let seen = place.and_then(|place| place.seen.last().copied()).unwrap_or((size, modified));
+        Ok(Some(Unfetched { path, size, modified, seen }))
     }
 
     /// Copies an open file of the home into an object, on a certain disk if one is given, and turns the record to it, unless file or record
@@ -405,7 +461,7 @@ impl Partition {
         on: Option<DiskId>,
         pace: &dyn FetchPace,
     ) -> Result<Fetch> {
-        if (entry.size, entry.modified) != (wanted.size, wanted.modified) {
+        if (entry.size, entry.modified) != wanted.seen {
             return Ok(Fetch::Changed);
         }
         let own = self.pool();
@@ -420,7 +476,7 @@ impl Partition {
         pace.at_home()?;
         let now = look_again(file)?;
         pace.fetched(0)?;
-        if (now.size, now.modified) != (wanted.size, wanted.modified) {
+        if (now.size, now.modified) != wanted.seen {
             return Ok(Fetch::Changed);
         }
         objects.set_size(&new, wanted.size)?;
@@ -497,6 +553,10 @@ impl Partition {
         }
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
+        if self.write_back().is_some_and(|it| it.queue.lock().concerns(ino)) {
+            // The home does not have it as it is here.
+            return Ok(None);
+        }
         let (size, bytes) = (state.size, state.allocated_bytes);
         let is_named = state.nlink > 0;
         let Some(file) = state.file_mut() else { return Ok(None) };

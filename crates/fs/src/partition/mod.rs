@@ -21,10 +21,11 @@ pub(crate) mod relocate;
 pub(crate) mod shortage;
 pub(crate) mod snapshots;
 mod unreachable;
+pub(crate) mod writing_back;
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -106,6 +107,8 @@ pub struct Partition {
     limited: AtomicBool,
     /// Whether it is a cache: a file that has a size and no object was not fetched.
     is_cache: AtomicBool,
+    /// Changes that a home does not have yet, in a single-writer cache.
+    write_back: OnceLock<Arc<writing_back::WriteBack>>,
     /// Held while quotas are changed.
     quota_changes: Mutex<()>,
     /// What it shares with its snapshots.

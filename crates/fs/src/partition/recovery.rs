@@ -260,6 +260,7 @@ impl Partition {
             granting,
             limited: AtomicBool::new(false),
             is_cache: AtomicBool::new(false),
+            write_back: std::sync::OnceLock::new(),
             quota_changes: Mutex::default(),
             sharing,
             copies,

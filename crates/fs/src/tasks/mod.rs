@@ -46,13 +46,21 @@ pub enum Work {
         /// Name of the fileset; all of them if none is named.
         fileset: Option<String>,
     },
+    /// Writes changes of a single-writer cache to its home, as long as there is the fileset.
+    WriteBack {
+        /// Name of the fileset.
+        fileset: String,
+    },
 }
 
 impl Work {
     /// Whether what is to be done depends on the fill of disks: in a cluster the nodes do it one after the other.
     pub(crate) fn goes_by_turns(&self) -> bool {
         match self {
-            Work::Drain { .. } | Work::Scrub { .. } | Work::ScrubArchives { .. } => false,
+            Work::Drain { .. }
+            | Work::Scrub { .. }
+            | Work::ScrubArchives { .. }
+            | Work::WriteBack { .. } => false,
             Work::Rebalance { .. } => true,
             Work::Policy { policy } => policy.migrate.iter().any(|rule| rule.fill.is_some()),
         }
@@ -133,6 +141,8 @@ pub enum StoredWork {
     Premigrate(EncodedPolicy, Vec<Migrate>),
     /// See [`Work::ScrubArchives`].
     ScrubArchives(Option<String>),
+    /// See [`Work::WriteBack`].
+    WriteBack(String),
 }
 
 impl From<&Work> for StoredWork {
@@ -148,6 +158,7 @@ impl From<&Work> for StoredWork {
             }
             Work::Scrub { fileset } => StoredWork::Scrub(fileset.clone()),
             Work::ScrubArchives { fileset } => StoredWork::ScrubArchives(fileset.clone()),
+            Work::WriteBack { fileset } => StoredWork::WriteBack(fileset.clone()),
         }
     }
 }
@@ -163,6 +174,7 @@ impl From<StoredWork> for Work {
             }
             StoredWork::Scrub(fileset) => Work::Scrub { fileset },
             StoredWork::ScrubArchives(fileset) => Work::ScrubArchives { fileset },
+            StoredWork::WriteBack(fileset) => Work::WriteBack { fileset },
         }
     }
 }
@@ -220,6 +232,7 @@ impl TaskStatus {
             Work::Scrub { fileset: None } => "scrub".to_owned(),
             Work::ScrubArchives { fileset: Some(name) } => format!("scrub archives of {name}"),
             Work::ScrubArchives { fileset: None } => "scrub archives".to_owned(),
+            Work::WriteBack { fileset } => format!("write back {fileset}"),
         };
         TaskStatus {
             id,

@@ -7,6 +7,7 @@ mod support;
 mod random;
 mod site;
 mod unreadable;
+mod write_back;
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 

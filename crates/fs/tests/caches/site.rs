@@ -13,6 +13,7 @@ use forebay_fs::caching::{CacheSettings, HomeIdentity};
 use forebay_fs::record::{Durability, Kind, Placement};
 use forebay_fs::{
     Attributes, CacheMode, CacheStatus, FsError, HomeNeed, NewFileset, Parts, Result,
+    WriteBackSettings, WriteBackStatus,
 };
 
 use crate::support::{Rig, Shorthand as _, TestDisk, User};
@@ -91,6 +92,8 @@ impl Site {
             refresh_seconds,
             timeout_seconds: 10,
             identity: HomeIdentity::of(home).unwrap(),
+            write_back: (mode == CacheMode::SingleWriter)
+                .then_some(WriteBackSettings { delay_seconds: 0, changes_max: 1000 }),
         };
         fs.add_cache(&new, &settings).unwrap();
         site.close(fs);
@@ -116,6 +119,11 @@ impl Site {
     pub(crate) fn status(&self, fs: &User) -> CacheStatus {
         let all = fs.fileset_status();
         all.into_iter().find(|it| it.name == CACHE).unwrap().cache.unwrap()
+    }
+
+    /// What waits to be written back.
+    pub(crate) fn waiting(&self, fs: &User) -> WriteBackStatus {
+        self.status(fs).write_back.unwrap()
     }
 
     // --- the home ---

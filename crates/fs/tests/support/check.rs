@@ -78,6 +78,8 @@ fn read(store: &dyn Store) -> Image {
                 let record: CopiesRecord = decode("copies", &value).unwrap();
                 image.copies.insert(object, record.copies);
             }
+            Key::Place(ino) => drop(image.at_home.insert(ino)),
+            Key::Queued(_) | Key::Conflict(_) => {}
             Key::Xattr(ino, name) => {
                 *image.xattrs.entry(ino).or_default() += 1;
                 if name == b"trusted.forebay.home" {

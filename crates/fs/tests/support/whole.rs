@@ -31,7 +31,10 @@ impl WholeStores {
     /// The fileset in whose store a key lies, if the key tells.
     pub fn fileset_of(key: &[u8]) -> Option<FilesetId> {
         match key::parse(key)? {
-            Key::Inode(ino) | Key::Entry(ino, _) | Key::Xattr(ino, _) => Some(ino.fileset()),
+            Key::Inode(ino) | Key::Entry(ino, _) | Key::Xattr(ino, _) | Key::Place(ino) => {
+                Some(ino.fileset())
+            }
+            Key::Queued(_) | Key::Conflict(_) => None,
             Key::Fileset(_) | Key::Task(_) => Some(FilesetId::ROOT),
             Key::Term | Key::Superblock | Key::Usage | Key::Fenced | Key::DiskUsage(_) => None,
             Key::Quota(_) | Key::Holding(_) | Key::Snapshot(_) => None,

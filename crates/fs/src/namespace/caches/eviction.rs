@@ -1,6 +1,8 @@
 //! Giving back the bytes of a cache that can be fetched again: those that were fetched longest ago first.
 
-use forebay_base::DiskId;
+use std::sync::atomic::Ordering;
+
+use forebay_base::{DiskId, FilesetId};
 use serde::{Deserialize, Serialize};
 
 use super::{Namespace, PIECE};
@@ -139,6 +141,33 @@ impl Namespace {
                 "may have objects on a missing disk: bring the disk back first".to_owned(),
             );
         }
+        let Some(write_back) = partition.write_back() else {
+            return self.drop_what_follows(&cache, &partition, name);
+        };
+        // Nothing is changed from now on.
+        write_back.is_ending.store(true, Ordering::Release);
+        let waiting = write_back.queue.lock().len();
+        let emptied = match waiting {
+            0 => self.drop_what_follows(&cache, &partition, name),
+            waiting => refused(format!(
+                "has {waiting} changes that its home does not have yet: `forebay fileset flush` waits until all are written back"
+            )),
+        };
+        if emptied.is_err() {
+            write_back.is_ending.store(false, Ordering::Release);
+        }
+        emptied
+    }
+
+    /// A single-writer cache that was to be removed stays: it can be changed again.
+    pub(in crate::namespace) fn keep_cache(&self, id: FilesetId) {
+        let write_back = self.cache_of(id).and_then(|cache| cache.write_back.load_full());
+        write_back.iter().for_each(|it| it.is_ending.store(false, Ordering::Release));
+    }
+
+    /// Drops all that a cache has of its home, unless it has more than that.
+    fn drop_what_follows(&self, cache: &Cache, partition: &Partition, name: &str) -> Result<()> {
+        let refused = |why: String| Err(FsError::Refused(format!("fileset \"{name}\" {why}")));
         let _one_at_a_time = cache.applying.lock();
         partition.commit()?;
         let own = partition.own_inodes()?;

@@ -107,8 +107,16 @@ impl Namespace {
     pub(in crate::namespace) fn learn_cache(&self, partition: &Partition) -> Result<()> {
         if self.cluster.is_none() && partition.number() != FilesetId::ROOT {
             self.note_cache(partition.number(), partition.cache_settings()?)?;
-            if self.is_cache(partition.number()) {
+            if let Some(cache) = self.cache_of(partition.number()) {
                 partition.note_cache();
+                if cache.writes_back() {
+                    let settings = cache.settings.write_back.unwrap_or_default();
+                    let write_back = partition.start_write_back(settings.changes_max)?;
+                    cache.write_back.store(Some(write_back));
+                    if let Some(fileset) = self.catalogue.get(partition.number()) {
+                        self.begin_write_back(&fileset.settings().name);
+                    }
+                }
             }
         }
         Ok(())
@@ -157,7 +165,9 @@ impl Namespace {
                 self.note_cache(fileset.id, store.get(&key).ok()?).ok()?;
             }
         }
-        self.cache_of(fileset.id).map(|cache| cache.status())
+        let cache = self.cache_of(fileset.id)?;
+        let write_back = cache.write_back_status(self.shared.clock.now());
+        Some(CacheStatus { write_back, ..cache.status() })
     }
 }
 

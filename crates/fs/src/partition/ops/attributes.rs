@@ -4,12 +4,14 @@ use forebay_base::{Ino, Timestamp};
 
 use crate::acl::{self, Acl};
 use crate::attributes::{Attributes, SetAttributes, SetId, SetTime};
+use crate::caching::queue::Change;
 use crate::error::{FsError, Result};
 use crate::inode::{MODE_BITS, State};
 use crate::object::SeenObject;
 use crate::ops::read_write::FILE_SIZE_MAX;
 use crate::partition::Partition;
 use crate::partition::quota::settle;
+use crate::partition::writing_back::Tell;
 use crate::record::Kind;
 use crate::stats::Operation;
 use crate::writeset::Known;
@@ -34,9 +36,16 @@ impl Partition {
         if set.size.is_some() {
             self.part_from_snapshots(ino)?;
             self.part_from_fenced(ino)?;
-            return self.with_copies(ino, true, || self.set_attributes_now(ino, set, seen, None));
+            return self.with_copies(ino, true, || {
+                self.set_attributes_now(ino, set, (seen, None), Tell::Home)
+            });
         }
-        self.set_attributes_now(ino, set, seen, None)
+        self.set_attributes_now(ino, set, (seen, None), Tell::Home)
+    }
+
+    /// An inode of a cache has these attributes at home, which is not told of them.
+    pub(crate) fn take_attributes(&self, ino: Ino, set: SetAttributes) -> Result<()> {
+        self.set_attributes_now(ino, set, (None, None), Tell::Nobody).map(drop)
     }
 
     /// As [`Partition::set_attributes_by`], of attributes that a node has set already, at that time, apart from the size: quotas do not
@@ -50,15 +59,15 @@ impl Partition {
         if set.size.is_some() {
             return Err(FsError::Invalid);
         }
-        self.set_attributes_now(ino, set, seen, Some(time))
+        self.set_attributes_now(ino, set, (seen, Some(time)), Tell::Home)
     }
 
     fn set_attributes_now(
         &self,
         ino: Ino,
         set: SetAttributes,
-        seen: Option<SeenObject>,
-        reported: Option<Timestamp>,
+        (seen, reported): (Option<SeenObject>, Option<Timestamp>),
+        tell: Tell,
     ) -> Result<Attributes> {
         let inode = self.inode(ino)?;
         self.count(Operation::InodeUpdate);
@@ -114,6 +123,12 @@ impl Partition {
             self.put_xattr(&mut writes, ino, &mut state, value, Known::MayExist);
         }
         self.put_inode(&mut writes, ino, &mut state);
+        if tell == Tell::Home {
+            self.queue_change(&mut writes, || match set.size {
+                Some(_) => Change::Bytes(ino),
+                None => Change::Attributes(ino),
+            });
+        }
         Ok(Attributes::of(ino, &state))
     }
 
@@ -126,7 +141,9 @@ impl Partition {
         let mut state = inode.lock();
         if state.kind == Kind::File && state.kill_set_id() {
             state.changed = self.now();
-            self.put_inode(&mut self.writes.lock(), ino, &mut state);
+            let mut writes = self.writes.lock();
+            self.put_inode(&mut writes, ino, &mut state);
+            self.queue_change(&mut writes, || Change::Attributes(ino));
         }
         Ok(())
     }

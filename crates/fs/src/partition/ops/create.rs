@@ -7,6 +7,7 @@ use parking_lot::MutexGuard;
 
 use crate::acl::{self, Acl};
 use crate::attributes::Attributes;
+use crate::caching::queue::Change;
 use crate::directory::{Child, Directory, check_name};
 use crate::error::{FsError, Result};
 use crate::inode::{Body, FileBody, Inode, MODE_BITS, SET_GID, State, TARGET_MAX};
@@ -119,6 +120,10 @@ impl Partition {
             self.put_inode(&mut writes, parent, &mut above);
             self.put_inode(&mut writes, ino, &mut state);
             settle(admitted, &mut writes);
+            self.queue_change(&mut writes, || {
+                let (name, kind) = (name.into(), new.kind);
+                Change::Make { ino, parent, name, kind }
+            });
         }
         self.count(Operation::Create);
         let attributes = Attributes::of(ino, &state);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use forebay_base::{ClientId, DiskId, Ino};
 use forebay_disk::ObjectAttributes;
 
+use crate::caching::queue::Change;
 use crate::error::{FsError, Result};
 use crate::grants::Item;
 use crate::inode::{FileBody, State, Way};
@@ -426,6 +427,7 @@ impl Partition {
         state.allocated_bytes = 0;
         state.touch(self.now());
         self.put_inode(&mut writes, ino, state);
+        self.queue_change(&mut writes, || Change::Bytes(ino));
         drop(writes);
         dropped.into_iter().for_each(|live| self.shared.objects.drop_handle(live));
         Ok(())

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use forebay_base::{Ino, Timestamp};
 
+use crate::caching::queue::Change;
 use crate::directory::{Child, check_name};
 use crate::error::{FsError, Result};
 use crate::inode::{Inode, Locked, State};
@@ -392,10 +393,15 @@ impl Partition {
             }
             locked.state(moved).changed = reported.unwrap_or(now);
             self.put_inode(&mut writes, moved, locked.state(moved));
-            if let Some(target) = target {
-                let ino = target.child.ino;
+            let replaced = target.map(|target| target.child.ino);
+            if let Some(ino) = replaced {
                 self.drop_link(&mut writes, ino, locked.state(ino), xattrs);
             }
+            self.queue_change(&mut writes, || {
+                let (ino, parent, name) = (moved, new, to.name.into());
+                let from = (old, from.name.into());
+                Change::Rename { ino, parent, name, replaced, from, is_directory }
+            });
             sync_first.into_iter().for_each(|live| writes.sync_first(live));
         }
         self.shared.fail_points.reach("rename.changed")?;

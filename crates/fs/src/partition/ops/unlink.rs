@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use forebay_base::Ino;
 
+use crate::caching::queue::Change;
 use crate::directory::Child;
 use crate::error::{FsError, Result};
 use crate::inode::{Inode, Locked, State};
 use crate::partition::entries::Look;
+use crate::partition::writing_back::Tell;
 use crate::partition::{Partition, Row};
 use crate::shortage::Left;
 use crate::stats::Operation;
@@ -55,6 +57,16 @@ impl Partition {
         name: &[u8],
         check: impl Fn(Ino, &State) -> Result<()>,
     ) -> Result<()> {
+        self.remove_as((parent, name), check, Tell::Home)
+    }
+
+    /// As [`Partition::remove`]; a cache may have heard of it from its home.
+    pub(crate) fn remove_as(
+        &self,
+        (parent, name): (Ino, &[u8]),
+        check: impl Fn(Ino, &State) -> Result<()>,
+        tell: Tell,
+    ) -> Result<()> {
         let directory = self.inode(parent)?;
         let mut xattrs = LastXattrs::default();
         loop {
@@ -71,7 +83,8 @@ impl Partition {
                 continue;
             };
             self.count(Operation::Unlink);
-            let left = self.remove_locked(&mut locked, parent, &victim, cookie, rows)?;
+            let left =
+                self.remove_locked(&mut locked, (parent, name), &victim, (cookie, rows), tell)?;
             drop(locked);
             self.after_removal(&victim, left);
             return Ok(());
@@ -103,10 +116,10 @@ impl Partition {
     fn remove_locked(
         &self,
         locked: &mut Locked<'_>,
-        parent: Ino,
+        (parent, name): (Ino, &[u8]),
         victim: &Arc<Inode>,
-        cookie: u64,
-        xattrs: Vec<Row>,
+        (cookie, xattrs): (u64, Vec<Row>),
+        tell: Tell,
     ) -> Result<Option<Left>> {
         let now = self.now();
         {
@@ -120,6 +133,12 @@ impl Partition {
             }
             self.put_inode(&mut writes, parent, locked.state(parent));
             self.drop_link(&mut writes, victim.ino, locked.state(victim.ino), xattrs);
+            if tell == Tell::Home {
+                self.queue_change(&mut writes, || Change::Remove {
+                    ino: victim.ino,
+                    from: (parent, name.into()),
+                });
+            }
         }
         self.shared.fail_points.reach("unlink.changed")?;
         let left = Left::by(locked.state(victim.ino));
