@@ -369,20 +369,17 @@ fn unless_full(done: Result<()>, what: &str) -> Result<()> {
     }
 }
 
-/// Says in a store of this format, or an empty one, that it is to have a log beside it. Any other is left as it is, and refused when it is opened.
+/// Says in a store of this format, or an empty one, that it is to have a log beside it.
 ///
 /// # Errors
-/// If the store refuses.
+/// If it has another format: then it is left as it is; or if the store refuses.
 pub fn mark_as_logged(store: &impl Store) -> Result<()> {
-    let is_new = || anyhow::Ok(store.scan(&[], &[u8::MAX], 1)?.is_empty());
-    let is_ours = match store.get(FORMAT_KEY)? {
-        Some(bytes) => *bytes == FORMAT.to_be_bytes(),
-        None => is_new()?,
-    };
-    if is_ours {
+    check_format(store)?;
+    if store.get(FORMAT_KEY)?.is_some_and(|bytes| *bytes == FORMAT.to_be_bytes()) {
         let mut batch = Batch::default();
         batch.changes.insert(FORMAT_KEY.to_vec(), Some(FORMAT_LOGGED.to_be_bytes().to_vec()));
         match store.commit(&batch) {
+            // It is said once there is space.
             Err(StoreError::Full(_)) => {}
             done => done?,
         }
