@@ -5,6 +5,7 @@
 mod files;
 mod flags;
 mod init;
+mod lanes;
 mod locks;
 mod names;
 mod requests;
@@ -36,7 +37,8 @@ use crate::settings::Settings;
 use crate::top::{Top, ino_of};
 
 pub(crate) use init::payload_max;
-pub(crate) use locks::{Lane, PLACES_WITH_LOCKS};
+pub(crate) use lanes::Lane;
+pub(crate) use locks::PLACES_WITH_LOCKS;
 
 /// What the transport does with a handled request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

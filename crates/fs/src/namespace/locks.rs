@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use forebay_base::in_flight::{self, WaitsFor};
-use forebay_base::{ClientId, FilesetId, Ino};
+use forebay_base::{ClientId, Clock, FilesetId, Ino};
 use parking_lot::Mutex;
 
 use super::Namespace;
@@ -41,15 +42,32 @@ impl LockTables {
     }
 }
 
-/// Ends a wait for a lock.
-#[derive(Debug, Default)]
-pub struct Interruption(AtomicBool);
+/// Ends a wait: for a lock, an archive, the home of a cache.
+#[derive(Default)]
+pub struct Interruption {
+    is_asked_for: AtomicBool,
+    by_itself: Option<(Arc<dyn Clock>, Instant)>,
+}
 
 impl Interruption {
+    /// One that comes by itself after so long, if nobody asks for it before.
+    #[must_use]
+    pub fn after(time: Duration, clock: &Arc<dyn Clock>) -> Interruption {
+        let at = clock.instant() + time;
+        Interruption { by_itself: Some((Arc::clone(clock), at)), ..Interruption::default() }
+    }
+
     /// Whether the wait is to end.
     #[must_use]
     pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.is_asked_for.load(Ordering::Acquire) || self.is_due()
+    }
+
+    /// Whether it has come by itself, and nobody has asked for it.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        let is_late = self.by_itself.as_ref().is_some_and(|(clock, at)| clock.instant() >= *at);
+        is_late && !self.is_asked_for.load(Ordering::Acquire)
     }
 }
 
@@ -150,7 +168,7 @@ impl Namespace {
 
     /// Ends a wait for a lock.
     pub fn interrupt(&self, interruption: &Interruption) {
-        interruption.0.store(true, Ordering::Release);
+        interruption.is_asked_for.store(true, Ordering::Release);
         self.locks.all().iter().for_each(|locks| locks.wake());
     }
 

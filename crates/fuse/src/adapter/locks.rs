@@ -1,17 +1,15 @@
 //! Locks of programs, where they are kept by the owner of the file and not by the kernel.
 //!
-//! A request that waits keeps the place by which it came (an entry of a ring, a thread on the device), and the one that
-//! unlocks needs such a place, too. So a part of them is never given to waits: who would have to wait beyond that is
-//! refused (ENOLCK).
+//! A request that waits keeps the place by which it came, and the one that unlocks needs a place, too: who would have to wait
+//! in a place that is kept for others is refused with ENOLCK ([`lanes`](super::lanes)).
 //!
 //! The kernel releases locks of flock(2) and of processes at close, with FLUSH and RELEASE. It sends nothing at the close
 //! of a description with fcntl locks of its own (F_OFD_SETLK): so it is noted here by which handle somebody has locked,
 //! and what is left goes with the handle.
 
-use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use forebay_base::Ino;
 use forebay_fs::locks::{Kind, Range, Sort};
@@ -19,6 +17,7 @@ use forebay_fs::{FsError, HomeNeed, Interruption, LockRequest};
 use parking_lot::Mutex;
 
 use crate::abi::{self, FileLock, FlushIn, InterruptIn, LkIn, ReleaseIn};
+use crate::adapter::lanes::{For, Place};
 use crate::adapter::{Adapter, Request};
 use crate::reply::Reply;
 use crate::request::{Answer, Body, Errno};
@@ -33,50 +32,6 @@ const EARLY_MAX: usize = 1024;
 pub(crate) enum Wait {
     Never,
     Allowed,
-}
-
-/// Places by which requests come, some of which may be taken up by waits.
-#[derive(Clone, Debug)]
-pub(crate) struct Lane {
-    waiting: Arc<AtomicUsize>,
-    most: usize,
-}
-
-impl Lane {
-    /// A lane of so many places.
-    pub(crate) fn of(places: usize) -> Lane {
-        // Whoever unlocks, and whoever closes.
-        Lane { waiting: Arc::default(), most: places.saturating_sub(2) }
-    }
-
-    /// Makes it the lane of this thread.
-    pub(crate) fn enter(&self) {
-        LANE.with(|lane| *lane.borrow_mut() = Some(self.clone()));
-    }
-}
-
-thread_local! {
-    static LANE: RefCell<Option<Lane>> = const { RefCell::new(None) };
-}
-
-/// A place that is taken up by a wait.
-struct Taken(Option<Lane>);
-
-impl Taken {
-    fn take() -> Option<Taken> {
-        let Some(lane) = LANE.with(|lane| lane.borrow().clone()) else { return Some(Taken(None)) };
-        let room = |waiting: usize| (waiting < lane.most).then_some(waiting + 1);
-        lane.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).ok()?;
-        Some(Taken(Some(lane)))
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        if let Some(lane) = &self.0 {
-            lane.waiting.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
 }
 
 /// Requests that wait, and handles by which somebody has locked.
@@ -118,6 +73,18 @@ fn request_of(request: Request, asked: &LkIn) -> Answer<LockRequest> {
     let sort = sort_of(asked.lk_flags);
     let range = Range { start, end };
     Ok(LockRequest { ino: request.ino, sort, owner: asked.owner, pid, range })
+}
+
+/// Reports that too many requests wait; the error of one that is refused for that.
+fn refused(what: For) -> i32 {
+    let (what, error) = match what {
+        For::Lock => ("locks", libc::ENOLCK),
+        For::Store => ("archives, or for homes of caches, that do not answer", libc::EAGAIN),
+    };
+    tracing::warn!(
+        "too many requests of one core wait for {what}: raise ring_depth or fuse_threads"
+    );
+    error
 }
 
 impl Adapter {
@@ -167,7 +134,7 @@ impl Adapter {
     }
 
     fn wait_for(&self, request: Request, lock: LockRequest, kind: Kind) -> Answer<()> {
-        self.wait(request, "locks", libc::ENOLCK, |wait| self.fs.lock(lock, kind, Some(wait)))
+        self.wait(request, For::Lock, |wait| self.fs.lock(lock, kind, Some(wait)))
     }
 
     /// Carries out what needs the inode of a request as a whole: the bytes of a file, or the names of a directory of a cache. If
@@ -200,9 +167,9 @@ impl Adapter {
     pub(crate) fn wait_for_archive<T>(
         &self,
         request: Request,
-        wait: impl FnOnce(&Interruption) -> forebay_fs::Result<T>,
+        wait: impl FnMut(&Interruption) -> forebay_fs::Result<T>,
     ) -> Answer<T> {
-        self.wait(request, "files of archives or homes of caches", libc::EAGAIN, wait)
+        self.wait(request, For::Store, wait)
     }
 
     /// Has names of a directory of a cache be as at its home. A request that has to wait for that does so in a place for requests.
@@ -210,37 +177,41 @@ impl Adapter {
         if !self.fs.home_is_due(request.ino, need) {
             return Ok(());
         }
-        self.wait(request, "homes of caches", libc::EAGAIN, |wait| {
-            self.fs.ask_home(request.ino, need, Some(wait))
-        })
+        self.wait(request, For::Store, |wait| self.fs.ask_home(request.ino, need, Some(wait)))
     }
 
     /// Waits in a place for requests, until the kernel says that nobody waits any more. Is refused if too many wait.
     fn wait<T>(
         &self,
         request: Request,
-        what: &str,
-        refusal: i32,
-        wait: impl FnOnce(&Interruption) -> forebay_fs::Result<T>,
+        what: For,
+        mut wait: impl FnMut(&Interruption) -> forebay_fs::Result<T>,
     ) -> Answer<T> {
-        let Some(_taken) = Taken::take() else {
-            tracing::warn!(
-                "too many requests of one core wait for {what}: raise ring_depth or fuse_threads"
-            );
-            return Err(Errno(refusal));
-        };
-        let interruption = Arc::new(Interruption::default());
-        {
-            let mut waits = self.locks.waits.lock();
-            if waits.early.contains(&request.unique) {
-                waits.early.retain(|unique| *unique != request.unique);
-                return Err(Errno(libc::EINTR));
+        let Some(mut place) = Place::take(what) else { return Err(Errno(refused(what))) };
+        loop {
+            let interruption = Arc::new(place.interruption(&self.clock));
+            self.begin_wait(request, &interruption)?;
+            let done = wait(&interruption);
+            self.locks.waits.lock().interruptions.remove(&request.unique);
+            if !matches!(done, Err(FsError::Interrupted)) || !interruption.is_due() {
+                place.end();
+                return Ok(done?);
             }
-            waits.interruptions.insert(request.unique, Arc::clone(&interruption));
+            if !place.may_wait_on() {
+                return Err(Errno(refused(what)));
+            }
         }
-        let done = wait(&interruption);
-        self.locks.waits.lock().interruptions.remove(&request.unique);
-        Ok(done?)
+    }
+
+    /// The kernel can end the wait of a request from now on.
+    fn begin_wait(&self, request: Request, interruption: &Arc<Interruption>) -> Answer<()> {
+        let mut waits = self.locks.waits.lock();
+        if waits.early.contains(&request.unique) {
+            waits.early.retain(|unique| *unique != request.unique);
+            return Err(Errno(libc::EINTR));
+        }
+        waits.interruptions.insert(request.unique, Arc::clone(interruption));
+        Ok(())
     }
 
     /// Ends the wait of a request. Other requests are short: by the time an interrupt is read, they are done.
