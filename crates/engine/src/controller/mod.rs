@@ -192,7 +192,7 @@ impl<S: Store> Controller<S> {
         let mut notifier = Notifier::new(grid, Box::new(told));
         for job in self.engine.untold() {
             if let (Some(end), Some(about)) = (self.engine.end(job), self.engine.about(job)) {
-                notifier.finished(self.engine.settings(), (job, end), about);
+                notifier.finished(self.engine.settings(), (job, end), &about);
             }
         }
         self.notifier = Some(notifier);
@@ -546,7 +546,7 @@ impl<S: Store> Controller<S> {
                 self.waits.tell_last(job, &Answer::Ended { value });
                 self.watches.finished(job, end);
                 if let (Some(notifier), Some(about)) = (&mut self.notifier, about) {
-                    notifier.finished(self.engine.settings(), (job, end), *about);
+                    notifier.finished(self.engine.settings(), (job, end), &about);
                 }
             }
             Effect::Flow(effect) => return self.perform_flow(&effect),

@@ -102,7 +102,7 @@ impl Notifier {
     }
 
     /// All of a job has ended, which may be forgotten by now.
-    pub fn finished(&mut self, settings: &General, (job, end): (JobId, JobEnd), about: About) {
+    pub fn finished(&mut self, settings: &General, (job, end): (JobId, JobEnd), about: &About) {
         self.begun.remove(&job);
         let Some(to) = &about.spec.notify else { return };
         let failed = end.value != 0;
@@ -115,7 +115,7 @@ impl Notifier {
         };
         let facts = vec![("exit_code", json!(end.value)), ("ended", time(end.at))];
         let event = if failed { "fail" } else { "end" };
-        self.tell(settings, (job, Some(end.at)), &about, (event, how, facts));
+        self.tell(settings, (job, Some(end.at)), about, (event, how, facts));
     }
 
     fn tell(
