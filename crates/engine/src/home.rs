@@ -111,6 +111,12 @@ impl GridHome {
         self.folder.join("journal.redb")
     }
 
+    /// The log with the latest changes of the journal of one machine.
+    #[must_use]
+    pub fn journal_log(&self) -> PathBuf {
+        self.journal().with_extension("changes")
+    }
+
     /// Its settings; the defaults hold if there are none.
     #[must_use]
     pub fn settings(&self) -> PathBuf {

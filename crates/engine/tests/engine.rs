@@ -304,7 +304,7 @@ fn who_waits_is_told_of_the_end_that_the_engine_knows_of() {
     rig.controller.take(vec![wait]).unwrap();
     assert!(waits.try_recv().is_err());
     rig.script.lock().unwrap().end = Some(JobEnd { value: 9, at: Moment(1) });
-    let finished = Effect::JobFinished { job: JobId(1), value: 9, at: Moment(1) };
+    let finished = Effect::JobFinished { job: JobId(1), value: 9, at: Moment(1), about: None };
     rig.decide(vec![finished, Effect::Obeyed { tasks: 1 }]);
     rig.ask(kill());
     assert!(matches!(waits.try_recv(), Ok(Answer::Ended { value: 9 })));

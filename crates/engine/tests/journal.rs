@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 
 use forebay_base::time::StepClock;
 use forebay_engine::controller::{Controller, Input};
-use forebay_engine::journal::Journal;
+use forebay_engine::journal::{Journal, mark_as_logged};
 use forebay_engine::protocol::{Answer, Ask};
 use forebay_grid::account::AttemptRecord;
 use forebay_grid::config::Config;
@@ -190,6 +190,22 @@ fn a_journal_of_an_unknown_format_is_refused_with_a_reason() {
     assert!(refused(Some(Vec::new())).contains("has format 0"));
     let reason = refused(None);
     assert!(reason.contains("names no format") && reason.contains("move it elsewhere"), "{reason}");
+}
+
+#[test]
+fn only_a_journal_of_this_format_gets_a_log() {
+    let store: Shared = Arc::default();
+    let format = || store.get(b"v").unwrap().unwrap();
+    mark_as_logged(&store).unwrap();
+    assert_eq!(format(), 13_u32.to_be_bytes(), "earlier versions refuse it");
+    drop(open(&store));
+    for (before, after) in [(12_u32, Some(13_u32)), (13, Some(13)), (11, None)] {
+        let mut batch = Batch::default();
+        batch.changes.insert(b"v".to_vec(), Some(before.to_be_bytes().to_vec()));
+        store.commit(&batch).unwrap();
+        assert_eq!(mark_as_logged(&store).is_ok(), after.is_some());
+        assert_eq!(format(), after.unwrap_or(before).to_be_bytes());
+    }
 }
 
 #[test]

@@ -357,6 +357,19 @@ impl Outcome {
     }
 }
 
+/// What messages say of a job: it may be forgotten when they are sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct About {
+    /// Whose it is.
+    pub user: UserName,
+    /// What was submitted.
+    pub spec: JobSpec,
+    /// When.
+    pub submitted: Moment,
+    /// Where it ran last; none of an array.
+    pub host: Option<HostName>,
+}
+
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
@@ -487,6 +500,8 @@ pub enum Effect {
         value: u8,
         /// When the last of them ended.
         at: Moment,
+        /// What is said of it to those whom it notifies, if it notifies anybody.
+        about: Option<Box<About>>,
     },
     /// A job is no longer known to the grid; the history is not concerned.
     Forgotten {

@@ -42,7 +42,8 @@ pub fn option_fault(option: &str) -> Option<String> {
     }
     let is_one = constraint_of(option).is_none_or(is_constraint);
     (!is_one).then(|| {
-        "a constraint as Slurm reads it, of names with & or | between, such as --constraint=ssd&big".to_owned()
+        "a constraint as Slurm reads it, of names with one & or | between (Slurm knows neither && nor ||), such as --constraint=ssd&big"
+            .to_owned()
     })
 }
 
@@ -50,7 +51,9 @@ pub fn option_fault(option: &str) -> Option<String> {
 /// Slurm may have features with signs that those of hosts do not have.
 fn is_constraint(value: &str) -> bool {
     let read = Features::of_slurm(&value.replace(['=', ':', '+', '/', '%'], "_"));
-    value.contains(['[', ']', '*']) || read.is_ok_and(|read| !read.forbids())
+    let is_slurms_own = value.contains(['[', ']', '*']);
+    let has_double = ["&&", "||"].iter().any(|sign| value.contains(sign));
+    (is_slurms_own && !has_double) || read.is_ok_and(|read| !read.forbids())
 }
 
 /// The value of an option that is a constraint, by any beginning of its name that sbatch takes.
@@ -117,8 +120,10 @@ mod tests {
         for option in ["", "-p", "--", "--=", "long", "--partition\0"] {
             assert!(option_fault(option).unwrap().contains("--partition=long"), "{option:?}");
         }
-        for constraint in ["", "ssd&&big", "a||b", "ssd big", "!a", "ssd&", "&ssd", "(a|b", "a|!b"]
-        {
+        for constraint in [
+            "", "ssd&&big", "a||b", "ssd big", "!a", "ssd&", "&ssd", "(a|b", "a|!b", "[a|b]||c",
+            "a*2&&b",
+        ] {
             let fault = option_fault(&format!("--constr={constraint}"));
             assert!(fault.unwrap().contains("--constraint=ssd&big"), "{constraint}");
         }

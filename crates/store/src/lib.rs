@@ -9,13 +9,14 @@
 //! is damaged.
 //!
 //! Engines: [`memory::MemoryStore`] for tests, [`redb::RedbStore`] on one machine, `slate::SlateStore` on many (with the
-//! cargo feature `cluster`), and [`faulty::FaultyStore`], which makes any of them fail on purpose. All pass the same suite
-//! (`tests/conformance.rs`). [`stores::Stores`] is the set of all stores of a file system: one for each fileset.
+//! cargo feature `cluster`), [`logged::LoggedStore`], which puts a log before one of these, and [`faulty::FaultyStore`], which
+//! makes any of them fail on purpose. All pass the same suite (`tests/conformance.rs`). [`stores::Stores`] is the set of all stores of a file system: one for each fileset.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 pub mod faulty;
+pub mod logged;
 pub mod memory;
 pub mod redb;
 #[cfg(feature = "cluster")]

@@ -521,7 +521,7 @@ fn translate(path: &Path, error: &redb::Error) -> StoreError {
     }
 }
 
-fn sync_directory_of(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_directory_of(path: &Path) -> io::Result<()> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         Some(_) | None => Path::new("."),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_store::faulty::{Fault, FaultyStore};
+use forebay_store::logged::LoggedStore;
 use forebay_store::memory::MemoryStore;
 use forebay_store::redb::RedbStore;
 use forebay_store::{Batch, Bytes, Store, StoreError};
@@ -322,6 +323,10 @@ pub(crate) use {all_rules, engines, with_rules};
 engines! {
     memory => |_| Box::new(MemoryStore::new());
     shared_handle => |_| Box::new(Arc::new(MemoryStore::new()));
+    logged_memory => |folder| {
+        Box::new(LoggedStore::open(MemoryStore::new(), folder.join("log")).unwrap())
+    };
+    logged_redb => |folder| Box::new(file::logged(&folder.join("store")));
     redb => |folder| Box::new(RedbStore::create(folder.join("store")).unwrap());
     faulty_without_faults => |_| Box::new(FaultyStore::new(MemoryStore::new()));
 }

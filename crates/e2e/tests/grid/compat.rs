@@ -70,6 +70,20 @@ fn sbatch_takes_scripts_and_sacct_says_how_they_ended() {
 }
 
 #[test]
+fn a_submission_that_waits_takes_the_end_of_a_forgotten_job_from_the_history() {
+    let site = Site::start();
+    std::fs::write(site.grid.root.join("grid/grid.toml"), "[general]\nfinished_max = 1\n").unwrap();
+    site.grid.forebay(&["reload"], &[]).succeeds();
+    // Arrays of more elements than the grid keeps are forgotten with their end, or before it is asked for.
+    for line in [
+        "sbatch --wait --array=1-2 --wrap 'test $SLURM_ARRAY_TASK_ID != 2 || exit 9'",
+        "echo 'test $LSB_JOBINDEX != 2 || exit 9' | bsub -K -J 'a[1-2]'",
+    ] {
+        let _ = site.sh(line).expect_code(9);
+    }
+}
+
+#[test]
 fn an_array_of_slurm_has_its_own_indices_everywhere() {
     let site = Site::start();
     let script = "test $SLURM_ARRAY_TASK_ID != 1; echo $SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_TASK_MAX";

@@ -156,14 +156,15 @@ impl Fixture {
         own.map(str::to_owned).collect()
     }
 
-    /// Kills the processes that hold the jobs of the grid.
-    fn kill_shims(&self) {
+    /// Signals the processes that hold the jobs of the grid.
+    fn signal_shims(&self, signal: i32) {
         for run in std::fs::read_dir(self.root.join("grid/hosts/h1/runs")).unwrap() {
-            let said = std::fs::read_to_string(run.unwrap().path()).unwrap();
+            // The file of a job that has ended goes.
+            let Ok(said) = std::fs::read_to_string(run.unwrap().path()) else { continue };
             let words = said.lines().find_map(|line| line.strip_prefix("pid ")).unwrap();
             let pid = words.split(' ').next().unwrap();
             // SAFETY: a number; the shim lives as long as its file, but for a moment at its end.
-            unsafe { libc::kill(pid.parse().unwrap(), libc::SIGKILL) };
+            unsafe { libc::kill(pid.parse().unwrap(), signal) };
         }
     }
 
@@ -257,6 +258,37 @@ fn an_exit_value_that_asks_for_it_starts_the_job_again() {
     let job = grid.submit(&["--requeue-exit", "99"], "test \"$FOREBAY_ATTEMPT\" = 2 || exit 99");
     grid.wait_for(&job, "done");
     assert_eq!(grid.attempts(&job), 2);
+}
+
+#[test]
+fn of_orders_that_reach_a_shim_together_the_last_one_counts() {
+    let grid = Fixture::start();
+    let job = grid.submit(&[], "exec sleep 611");
+    grid.wait_for(&job, "running");
+    let state = || grid.processes("sleep 611").first().and_then(|line| line.chars().next());
+    let hold = || grid.forebay(&["hold", &job], &[]).succeeds();
+    let release = || grid.forebay(&["release", &job], &[]).succeeds();
+    hold();
+    wait_until("it is suspended", LIMIT, || state() == Some('T'));
+    // All of these wait for the shim when it continues.
+    for suspended in [true, false] {
+        grid.signal_shims(libc::SIGSTOP);
+        release();
+        hold();
+        release();
+        if suspended {
+            hold();
+        }
+        // The agent has passed on what it was told before it takes the next job.
+        grid.forebay(&["submit", "--wait", "--", "true"], &[]).succeeds();
+        grid.signal_shims(libc::SIGCONT);
+        let wanted = if suspended { 'T' } else { 'S' };
+        wait_until("it is as it was wanted last", LIMIT, || state() == Some(wanted));
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        assert_eq!(state(), Some(wanted), "and stays so");
+    }
+    grid.forebay(&["kill", &job], &[]).succeeds();
+    grid.wait_for(&job, "killed");
 }
 
 #[test]

@@ -118,3 +118,20 @@ fn a_job_notifies_people_by_mail_and_by_a_webhook() {
         assert!(said.contains(reason), "{said}");
     }
 }
+
+#[test]
+fn people_are_told_of_the_end_of_a_job_that_is_forgotten_with_it() {
+    let grid = with_sendmail("cat >> $1/letters");
+    let settings = grid.root.join("grid/grid.toml");
+    let text = std::fs::read_to_string(&settings).unwrap() + "finished_max = 1\n";
+    std::fs::write(&settings, text).unwrap();
+    grid.forebay(&["reload"], &[]).succeeds();
+    // An array of more elements than the grid keeps.
+    let job = grid.submit(&["--notify", "end", "-J", "a[1-2]"], "exit $FOREBAY_INDEX");
+    let letters = || std::fs::read_to_string(grid.jobs.join("letters")).unwrap_or_default();
+    wait_until("its owner is told", LIMIT, || {
+        letters().contains(&format!("job {job} (a) failed with exit code 1"))
+    });
+    let known = grid.forebay(&["jobs", &job], &[]);
+    assert!(known.stderr.contains("only its history"), "{known:?}");
+}

@@ -272,7 +272,7 @@ fn a_client_that_loses_the_shim_of_its_job_says_what_became_of_it() {
     let grid = Fixture::start();
     let desk = Desk::sit(&grid, &[], &["sh", "-c", "echo ready; sleep 604 & exec sleep 604"]);
     desk.see("ready");
-    grid.kill_shims();
+    grid.signal_shims(libc::SIGKILL);
     // How it would have ended nobody can say.
     desk.see("job 1 was lost");
     assert_eq!(desk.leave(), 125);

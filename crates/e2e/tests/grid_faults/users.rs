@@ -195,6 +195,7 @@ fn files_of_the_grid_are_closed_to_its_users() {
         ("", 0o711),
         ("controller.sock", 0o666),
         ("journal.redb", 0o600),
+        ("journal.changes", 0o600),
         ("lock", 0o600),
         ("hosts", 0o700),
         ("hosts/h1", 0o700),
@@ -203,7 +204,7 @@ fn files_of_the_grid_are_closed_to_its_users() {
     ] {
         assert_eq!(mode(&home.join(path)) & !most, 0, "{path}: {:o}", mode(&home.join(path)));
     }
-    for path in ["journal.redb", "hosts/h1/lease", "work"] {
+    for path in ["journal.redb", "journal.changes", "hosts/h1/lease", "work"] {
         let mut command = Command::new("cat");
         command.arg(home.join(path)).uid(bob.uid).gid(bob.gid);
         assert_ne!(run(&mut command, LIMIT).code(), 0, "{path} can be read by others");

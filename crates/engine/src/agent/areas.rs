@@ -8,14 +8,15 @@ use std::sync::mpsc::Sender;
 use anyhow::{Context as _, Result};
 use forebay_grid::vocabulary::{HostName, TaskId, UserName};
 
-use super::Input;
 use super::crew::Crew;
+use super::{Input, LINGER_MS};
 use crate::agent::load::FreeSpace;
-use crate::area::tree;
 use crate::area::{self, Places};
+use crate::area::{spare, tree};
 use crate::causes::chain;
 use crate::checkpoint::{Number, keep};
 use crate::protocol::{Area, Report, Seen, Sizes};
+use crate::run::uptime_ms;
 use crate::user::account_of;
 
 /// Threads that remove work areas.
@@ -49,6 +50,9 @@ pub struct Areas {
     looks_waiting: Arc<AtomicUsize>,
     /// Whether what was taken away before is being looked for.
     is_sweeping: Arc<AtomicBool>,
+    /// Tasks whose areas are taken away together, and when: most of short jobs have nothing in them.
+    released: Vec<(TaskId, u32)>,
+    clears_ms: Option<u64>,
     inputs: Sender<Input>,
 }
 
@@ -69,6 +73,8 @@ impl Areas {
             copies: Crew::begin("checkpoints", 1)?,
             looks_waiting: Arc::default(),
             is_sweeping: Arc::default(),
+            released: Vec::new(),
+            clears_ms: None,
             inputs,
         };
         areas.sweep();
@@ -98,7 +104,7 @@ impl Areas {
                 account.act(|| keep::keep(&place, number, &job_host, &host))?
             })();
             let result = copied.map_err(|error| chain(&error));
-            let _ = inputs.send(Input::Say(Report::CheckpointKept { query, result }));
+            let _ = inputs.send(Input::Say(vec![Report::CheckpointKept { query, result }]));
         });
     }
 
@@ -107,35 +113,24 @@ impl Areas {
         self.free.mib()
     }
 
-    /// Takes the areas of a task away, and removes what is in them meanwhile.
-    pub fn release(&self, task: TaskId, requeues: u32) {
-        let (work, util) = self.places.areas(task, requeues);
-        let checkpoint = self.places.checkpoint(task, requeues);
-        let (inputs, removals) = (self.inputs.clone(), Arc::clone(&self.removals));
-        self.clearing.give(move || {
-            let mut aside = Vec::new();
-            let mut result = Ok(());
-            for area in [work, util].into_iter().chain(checkpoint) {
-                match area::take_away(&area) {
-                    Ok(left) => aside.extend(left),
-                    Err(error) => result = Err(format!("{}: {error}", area.display())),
-                }
-            }
-            let tell = move |result| {
-                let _ = inputs.send(Input::Say(Report::WorkReleased { task, requeues, result }));
-            };
-            if aside.is_empty() {
-                return tell(result);
-            }
-            removals.give(move || {
-                for area in aside {
-                    if let Err(error) = tree::remove(&area) {
-                        result = Err(format!("{}: {error}", area.display()));
-                    }
-                }
-                tell(result);
-            });
-        });
+    /// Takes the areas of a task away soon, with those of others that end meanwhile, and removes what is in them then.
+    pub fn release(&mut self, task: TaskId, requeues: u32) {
+        if self.released.is_empty() {
+            self.clears_ms = Some(uptime_ms() + LINGER_MS);
+        }
+        self.released.push((task, requeues));
+    }
+
+    /// Has the areas cleared whose time has come; when that is to be asked next.
+    pub fn clear(&mut self, now_ms: u64) -> Option<u64> {
+        if self.clears_ms.is_some_and(|clears_ms| clears_ms <= now_ms) {
+            self.clears_ms = None;
+            let released = std::mem::take(&mut self.released);
+            let (places, removals) = (self.places.clone(), Arc::clone(&self.removals));
+            let inputs = self.inputs.clone();
+            self.clearing.give(move || take_away(&places, released, &removals, &inputs));
+        }
+        self.clears_ms
     }
 
     /// Takes areas away at once, before any later order, and removes what is in them meanwhile.
@@ -161,7 +156,7 @@ impl Areas {
                     Err(error) => faults.push(format!("{}: {error}", aside.display())),
                 }
             }
-            let _ = inputs.send(Input::Say(Report::Reaped { query, removed, faults }));
+            let _ = inputs.send(Input::Say(vec![Report::Reaped { query, removed, faults }]));
         });
     }
 
@@ -176,13 +171,13 @@ impl Areas {
                 "{LOOKS_MAX} other requests for the areas of this host are in progress; try again later"
             )];
             let seen = Seen { faults, ..Seen::default() };
-            let _ = inputs.send(Input::Say(Report::Areas { query, seen }));
+            let _ = inputs.send(Input::Say(vec![Report::Areas { query, seen }]));
             return;
         }
         self.looks.give(move || {
             let seen = places.list(sizes);
             waiting.fetch_sub(1, Ordering::Relaxed);
-            let _ = inputs.send(Input::Say(Report::Areas { query, seen }));
+            let _ = inputs.send(Input::Say(vec![Report::Areas { query, seen }]));
         });
     }
 
@@ -212,13 +207,53 @@ impl Areas {
     }
 }
 
-/// Removes what lies in a place under the name of an area that was taken away.
+/// Takes the areas of some tasks away, and has what is in them removed. All of which nothing is left are reported together.
+fn take_away(
+    places: &Places,
+    released: Vec<(TaskId, u32)>,
+    removals: &Crew,
+    inputs: &Sender<Input>,
+) {
+    let mut done = Vec::new();
+    for (task, requeues) in released {
+        let (work, util) = places.areas(task, requeues);
+        let (mut aside, mut result) = (Vec::new(), Ok(()));
+        for area in [work, util].into_iter().chain(places.checkpoint(task, requeues)) {
+            match area::take_away(&area) {
+                Ok(left) => aside.extend(left),
+                Err(error) => result = Err(format!("{}: {error}", area.display())),
+            }
+        }
+        if aside.is_empty() {
+            done.push(Report::WorkReleased { task, requeues, result });
+            continue;
+        }
+        let inputs = inputs.clone();
+        removals.give(move || {
+            for area in aside {
+                if let Err(error) = tree::remove(&area) {
+                    result = Err(format!("{}: {error}", area.display()));
+                }
+            }
+            let _ = inputs.send(Input::Say(vec![Report::WorkReleased { task, requeues, result }]));
+        });
+    }
+    if !done.is_empty() {
+        let _ = inputs.send(Input::Say(done));
+    }
+}
+
+/// Removes what lies in a place under the name of an area that was taken away, or that a shim keeps for another job.
 fn remove_left(place: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(place)? {
         let entry = entry?;
-        if area::is_aside(&entry.file_name())
-            && let Err(error) = tree::remove(&entry.path())
-        {
+        let removed = if area::is_aside(&entry.file_name()) {
+            tree::remove(&entry.path())
+        } else {
+            spare::take_away(&entry.path())
+                .and_then(|left| left.as_deref().map_or(Ok(()), tree::remove))
+        };
+        if let Err(error) = removed {
             tracing::warn!(area = %entry.path().display(), %error, "a work area was not removed");
         }
     }

@@ -41,7 +41,7 @@ use crate::cgroup::{Parent, Places};
 use crate::home::GridHome;
 use crate::protocol::socket::Unknown;
 use crate::protocol::{Launch, Order, Report};
-use crate::run::{End, Run, Task, uptime_ms};
+use crate::run::{End, Run, Task, Wanted, uptime_ms};
 use areas::{Areas, KeptElsewhere};
 pub use ending::end_left_jobs;
 use slurm::Slurm;
@@ -135,7 +135,7 @@ enum Input {
     Free {
         line: OwnedFd,
     },
-    Say(Report),
+    Say(Vec<Report>),
     Leave,
     EndAll,
 }
@@ -223,12 +223,13 @@ impl Agent {
                 run.remove();
                 continue;
             }
-            let is_stopped = run.is_stopped();
-            if is_stopped {
-                // The agent before this one may have been killed before it did so.
-                self.wanted.push((task, attempt, Signal::USR1));
-            }
-            let status = if is_stopped { Status::Stopped } else { Status::Running };
+            // The agent before this one may have been killed before it did so.
+            let (status, signal) = match run.left() {
+                Some(Wanted::Stopped) => (Status::Stopped, Some(Signal::USR1)),
+                Some(Wanted::Running) => (Status::Running, Some(Signal::USR2)),
+                None => (Status::Running, None),
+            };
+            self.wanted.extend(signal.map(|signal| (task, attempt, signal)));
             self.runs.insert((task, attempt), status);
             self.warned.extend(said.warned.map(|end| ((task, attempt), end)));
             if let Some(order) = run.order()? {
@@ -272,6 +273,9 @@ impl Agent {
             let mut patience = if self.stream.is_some() { next_load_ms - now } else { 50 };
             if !self.wanted.is_empty() {
                 patience = patience.min(SIGNAL_AGAIN_MS);
+            }
+            if let Some(clears_ms) = self.areas.clear(now) {
+                patience = patience.min(clears_ms - now);
             }
             match self.next(taken, patience.max(1)) {
                 Ok(Input::Leave) => {
@@ -340,7 +344,7 @@ impl Agent {
             }
             Input::Health => self.report_use(),
             Input::Note { run, note } => self.take_note(run, note),
-            Input::Say(report) => self.report(report),
+            Input::Say(reports) => reports.into_iter().for_each(|report| self.report(report)),
             Input::Ended { task, attempt, end } => self.note_end(task, attempt, end),
             Input::Free { line } => self.nursery.keep(line, uptime_ms()),
         }
@@ -484,7 +488,8 @@ impl Agent {
                     crate::shim::WARN => {
                         run.say_warned(self.warned.get(&(task, attempt)).copied().flatten())
                     }
-                    Signal::USR1 => run.say_stopped(),
+                    Signal::USR1 => run.say_wanted(Wanted::Stopped),
+                    Signal::USR2 => run.say_wanted(Wanted::Running),
                     _ => Ok(()),
                 };
                 if let Err(error) = recorded {

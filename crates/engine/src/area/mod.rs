@@ -6,6 +6,7 @@
 //! Depth: what lies deeper than [`DEPTH_MAX`] is not counted in sizes.
 
 pub(crate) mod place;
+pub(crate) mod spare;
 pub(crate) mod tree;
 
 use std::ffi::OsStr;

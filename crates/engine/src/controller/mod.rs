@@ -191,7 +191,9 @@ impl<S: Store> Controller<S> {
         let told = move |job, ended| drop(inputs.send(Input::Told { job, ended }));
         let mut notifier = Notifier::new(grid, Box::new(told));
         for job in self.engine.untold() {
-            notifier.finished(&*self.engine, job);
+            if let (Some(end), Some(about)) = (self.engine.end(job), self.engine.about(job)) {
+                notifier.finished(self.engine.settings(), (job, end), &about);
+            }
         }
         self.notifier = Some(notifier);
     }
@@ -539,11 +541,12 @@ impl<S: Store> Controller<S> {
                     self.outboxes.tell(host, Order::ReleaseWork { task, requeues });
                 }
             }
-            Effect::JobFinished { job, value, at } => {
+            Effect::JobFinished { job, value, at, about } => {
+                let end = JobEnd { value, at };
                 self.waits.tell_last(job, &Answer::Ended { value });
-                self.watches.finished(job, JobEnd { value, at });
-                if let Some(notifier) = &mut self.notifier {
-                    notifier.finished(&*self.engine, job);
+                self.watches.finished(job, end);
+                if let (Some(notifier), Some(about)) = (&mut self.notifier, about) {
+                    notifier.finished(self.engine.settings(), (job, end), &about);
                 }
             }
             Effect::Flow(effect) => return self.perform_flow(&effect),

@@ -25,6 +25,7 @@ mod local;
 use std::collections::BTreeSet;
 
 use forebay_grid::config::General;
+use forebay_grid::event::About;
 use forebay_grid::flow::event::FlowState;
 use forebay_grid::flow::{FlowId, ScheduleId};
 use forebay_grid::grid::State;
@@ -97,6 +98,11 @@ pub trait Engine: Send {
 
     /// When a job was submitted, if it is known.
     fn submitted(&self, _job: JobId) -> Option<Moment> {
+        None
+    }
+
+    /// What messages say of a job, if it is known.
+    fn about(&self, _job: JobId) -> Option<About> {
         None
     }
 

@@ -32,6 +32,8 @@ use crate::protocol::Start;
 /// wrongly, which any change of a record, of the ledger or of what they are made of can do: postcard writes no
 /// names of fields.
 const FORMAT: u32 = 12;
+/// The same with a log beside the store, which holds its latest changes: versions that do not know it must not open the store alone.
+const FORMAT_LOGGED: u32 = 13;
 const FORMAT_KEY: &[u8] = b"v";
 
 /// Batches, and bytes of them, after which a snapshot takes their place.
@@ -367,11 +369,31 @@ fn unless_full(done: Result<()>, what: &str) -> Result<()> {
     }
 }
 
+/// Says in a store of this format, or an empty one, that it is to have a log beside it.
+///
+/// # Errors
+/// If it has another format: then it is left as it is; or if the store refuses.
+pub fn mark_as_logged(store: &impl Store) -> Result<()> {
+    check_format(store)?;
+    if store.get(FORMAT_KEY)?.is_some_and(|bytes| *bytes == FORMAT.to_be_bytes()) {
+        let mut batch = Batch::default();
+        batch.changes.insert(FORMAT_KEY.to_vec(), Some(FORMAT_LOGGED.to_be_bytes().to_vec()));
+        match store.commit(&batch) {
+            // It is said once there is space.
+            Err(StoreError::Full(_)) => {}
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
 /// Refuses a store that is not of this format; one that is empty becomes one.
 fn check_format<S: Store>(store: &S) -> Result<()> {
     const ADVICE: &str = "use the version of forebay that wrote it, or move it elsewhere to start with an empty grid";
     match store.get(FORMAT_KEY)? {
-        Some(bytes) if *bytes == FORMAT.to_be_bytes() => Ok(()),
+        Some(bytes) if [FORMAT, FORMAT_LOGGED].iter().any(|own| *bytes == own.to_be_bytes()) => {
+            Ok(())
+        }
         Some(bytes) => {
             let format = bytes.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
             bail!(

@@ -12,13 +12,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use forebay_grid::account::AttemptRecord;
+use forebay_grid::config::General;
+use forebay_grid::event::About;
 use forebay_grid::notify::{Moments, Notify};
 use forebay_grid::spec::Exit;
 use forebay_grid::vocabulary::{JobId, Moment, TaskId, UserName};
 use serde_json::json;
 
 use super::send::{Letter, post};
-use crate::engine::Engine;
+use crate::engine::{Engine, JobEnd};
 use crate::run::uptime_ms;
 use crate::user::account_of;
 
@@ -81,13 +83,14 @@ impl Notifier {
 
     /// A task was started on its host.
     pub fn started(&mut self, engine: &dyn Engine, task: TaskId, host: Option<String>) {
-        let Some(spec) = engine.spec(task.job) else { return };
-        let Some(to) = spec.notify.as_ref().filter(|to| to.of(Moments::Begin)) else { return };
-        if self.begun.insert(task.job) {
-            let to = (**to).clone();
-            let facts = host.map(|host| ("host", json!(host))).into_iter().collect();
-            self.tell(engine, (task.job, None), to, ("begin", "has begun".to_owned(), facts));
+        let notify = engine.spec(task.job).and_then(|spec| spec.notify.as_ref());
+        if notify.is_none_or(|to| !to.of(Moments::Begin)) || !self.begun.insert(task.job) {
+            return;
         }
+        let Some(about) = engine.about(task.job) else { return };
+        let facts = host.map(|host| ("host", json!(host))).into_iter().collect();
+        let begun = ("begin", "has begun".to_owned(), facts);
+        self.tell(engine.settings(), (task.job, None), &about, begun);
     }
 
     /// An attempt ended. A short job is not said to have started before.
@@ -98,33 +101,32 @@ impl Notifier {
         }
     }
 
-    /// All of a job has ended.
-    pub fn finished(&mut self, engine: &dyn Engine, job: JobId) {
+    /// All of a job has ended, which may be forgotten by now.
+    pub fn finished(&mut self, settings: &General, (job, end): (JobId, JobEnd), about: &About) {
         self.begun.remove(&job);
-        let (Some(spec), Some(end)) = (engine.spec(job), engine.end(job)) else { return };
-        let Some(to) = &spec.notify else { return };
+        let Some(to) = &about.spec.notify else { return };
         let failed = end.value != 0;
         if !(to.of(Moments::End) || (failed && to.of(Moments::Fail))) {
             return;
         }
-        let to = (**to).clone();
         let how = match end.value {
             0 => "succeeded".to_owned(),
             value => format!("failed with exit code {value}"),
         };
         let facts = vec![("exit_code", json!(end.value)), ("ended", time(end.at))];
         let event = if failed { "fail" } else { "end" };
-        self.tell(engine, (job, Some(end.at)), to, (event, how, facts));
+        self.tell(settings, (job, Some(end.at)), about, (event, how, facts));
     }
 
     fn tell(
         &mut self,
-        engine: &dyn Engine,
+        settings: &General,
         (job, ended): (JobId, Option<Moment>),
-        to: Notify,
+        about: &About,
         (event, how, more): (&'static str, String, Vec<(&'static str, serde_json::Value)>),
     ) {
-        let (Some(user), Some(spec)) = (engine.owner(job), engine.spec(job)) else { return };
+        let About { user, spec, submitted, host } = about;
+        let Some(to) = spec.notify.as_deref().cloned() else { return };
         let name = if spec.name.is_empty() { String::new() } else { format!(" ({})", spec.name) };
         let mut facts = vec![
             ("grid", json!(self.grid)),
@@ -133,15 +135,13 @@ impl Notifier {
             ("user", json!(user)),
             ("event", json!(event)),
             ("tasks", json!(spec.tasks())),
+            ("submitted", time(*submitted)),
         ];
-        facts.extend(engine.submitted(job).map(|at| ("submitted", time(at))));
         facts.extend(more);
         if spec.array.is_none() && spec.interactive.is_none() {
-            let task = TaskId::only(job);
-            let host = engine.state(task).and_then(|state| state.last_start().host);
-            facts.push(("output", json!(spec.output_path(task, host.as_ref()))));
+            let path = spec.output_path(TaskId::only(job), host.as_ref());
+            facts.push(("output", json!(path)));
         }
-        let settings = engine.settings();
         let note = Note {
             user: user.clone(),
             to,

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::causes::chain;
 use crate::cgroup::Places;
-use crate::files::folder;
+use crate::files::{folder, replace};
 use crate::home::GridHome;
 use crate::protocol::{Health, Launch, Report};
 
@@ -113,6 +113,13 @@ impl End {
 /// The file of one attempt.
 #[derive(Clone, Debug)]
 pub struct Run(PathBuf);
+
+/// What is wanted of the processes of a job that was suspended or resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    Stopped,
+    Running,
+}
 
 /// What a shim has said.
 #[derive(Debug, Default)]
@@ -339,24 +346,44 @@ impl Run {
 }
 
 impl Run {
-    /// The file that is there while its agent has it suspended. It stands beside the file of the run, which would grow with each suspension.
+    /// The run whose file this is.
+    pub fn at(path: &Path) -> Run {
+        Run(path.to_owned())
+    }
+
+    /// The file that is there while its agent has it suspended or resumed. It stands beside the file of the run, which would grow with each
+    /// suspension.
     fn stopped_file(&self) -> Option<PathBuf> {
         Some(self.0.parent()?.parent()?.join("stopped").join(self.name()))
     }
 
-    /// Says that it is being suspended, so that a later agent knows it.
+    /// Says what is wanted of it, before it is signalled: a later agent knows it then, and its shim need not know the order of the signals.
     ///
     /// # Errors
     /// If that cannot be written.
-    pub fn say_stopped(&self) -> Result<()> {
+    pub fn say_wanted(&self, wanted: Wanted) -> Result<()> {
         let path = self.stopped_file().context("a run without an agent")?;
         folder(path.parent().context("a file without a folder")?, 0o700)?;
-        File::create(&path).map(drop).with_context(|| path.display().to_string())
+        let word: &[u8] = match wanted {
+            Wanted::Stopped => b"stopped",
+            Wanted::Running => b"running",
+        };
+        replace(&path, word)
     }
 
-    /// Whether an agent has suspended it, or was about to.
-    pub fn is_stopped(&self) -> bool {
-        self.stopped_file().is_some_and(|path| path.exists())
+    /// What its agent wants of it; none if it has said nothing, or is of a version that says less.
+    pub fn wanted(&self) -> Option<Wanted> {
+        match &*std::fs::read(self.stopped_file()?).ok()? {
+            b"stopped" => Some(Wanted::Stopped),
+            b"running" => Some(Wanted::Running),
+            _ => None,
+        }
+    }
+
+    /// What an agent before this one was about to do with it, or had done; none if it runs. Earlier versions wrote nothing into the file.
+    pub fn left(&self) -> Option<Wanted> {
+        let is_there = self.stopped_file().is_some_and(|path| path.exists());
+        is_there.then(|| self.wanted().unwrap_or(Wanted::Stopped))
     }
 
     /// It goes on, or has ended.

@@ -23,6 +23,7 @@ use forebay_base::time::SystemClock;
 use forebay_grid::config::Config;
 use forebay_metrics::{Listen, Server};
 use forebay_process::user::is_root;
+use forebay_store::logged::LoggedStore;
 use forebay_store::redb::{RedbOptions, RedbStore};
 use forebay_store::slate::SlateStores;
 use forebay_store::{Store, StoreError};
@@ -38,8 +39,8 @@ use crate::cluster::{self, Cluster, Seat};
 use crate::controller::{Controller, Input};
 use crate::files::claim_soon;
 use crate::home::{Begin, GridHome};
-use crate::journal::replay::Replay;
 use crate::journal::reserve::Reserve;
+use crate::journal::{self, replay::Replay};
 use crate::protocol::Answer;
 use crate::protocol::budget::Budget;
 use crate::protocol::socket;
@@ -112,7 +113,8 @@ impl Front {
     ) -> Result<()> {
         let path = self.site.home.journal();
         self.site.home.check_journal(begin)?;
-        let mut controller = Controller::open(open_journal(&path)?, config, Arc::new(SystemClock))?;
+        let mut controller =
+            Controller::open(open_journal(&self.site.home)?, config, Arc::new(SystemClock))?;
         let mut reserve = Reserve::of(&path)?;
         self.site.home.note_begun();
         let mode = if is_root() { 0o666 } else { 0o600 };
@@ -258,18 +260,23 @@ impl Front {
     }
 }
 
-/// Opens the journal, or makes it. A controller that is just being killed has it a moment longer.
-fn open_journal(path: &Path) -> Result<RedbStore> {
+/// Opens the journal, or makes it, with the log that has its latest changes. A controller that is just being killed has it a moment longer.
+fn open_journal(home: &GridHome) -> Result<LoggedStore<RedbStore>> {
     const TRIES: u32 = 200;
+    let path = home.journal();
     let options = RedbOptions { cache_bytes: CACHE_BYTES };
-    for _ in 1..TRIES {
-        match RedbStore::open_with(path, &options) {
-            Err(StoreError::InUse(_)) => std::thread::sleep(Duration::from_millis(5)),
-            Err(_) if !path.exists() => return Ok(RedbStore::create_with(path, &options)?),
-            opened => return Ok(opened?),
+    let mut tries = 1..TRIES;
+    let store = loop {
+        match RedbStore::open_with(&path, &options) {
+            Err(StoreError::InUse(_)) if tries.next().is_some() => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(_) if !path.exists() => break RedbStore::create_with(&path, &options)?,
+            opened => break opened?,
         }
-    }
-    Ok(RedbStore::open_with(path, &options)?)
+    };
+    journal::mark_as_logged(&store)?;
+    Ok(LoggedStore::open(store, home.journal_log())?)
 }
 
 /// What makes the settings of the file count, or why the old ones do.

@@ -11,8 +11,8 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -23,7 +23,7 @@ use rustix::process::Signal;
 use super::Shim;
 use super::beginning::{Lease, Reading};
 use super::orders::WARN;
-use crate::run::{Log, Task, request, uptime_ms};
+use crate::run::{Log, Task, Wanted, request, uptime_ms};
 
 /// How often orders are read; more often if the lease is short.
 const READ_MS: u64 = 1_000;
@@ -138,7 +138,8 @@ impl Orders {
                 // Signals are thrown away until the holder obeys them.
                 if self.reading.obeys.load(Ordering::SeqCst) {
                     let whole = text.rfind('\n').map_or(0, |end| end + 1);
-                    text.get(obeyed..whole).unwrap_or_default().lines().for_each(obey);
+                    let new = text.get(obeyed..whole).unwrap_or_default().lines();
+                    new.for_each(|order| obey(&self.reading, order));
                     obeyed = obeyed.max(whole);
                 }
             }
@@ -148,7 +149,15 @@ impl Orders {
 }
 
 /// Has the holder do what an order says.
-fn obey(order: &str) {
+fn obey(reading: &Reading, order: &str) {
+    let wanted = match order {
+        "stop" => Some(Wanted::Stopped),
+        "continue" => Some(Wanted::Running),
+        _ => None,
+    };
+    if wanted.is_some() {
+        *reading.wanted.lock().unwrap_or_else(PoisonError::into_inner) = wanted;
+    }
     let signal = match order {
         "kill" => Some(Signal::TERM),
         "end" => Some(Signal::INT),

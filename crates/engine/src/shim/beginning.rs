@@ -8,7 +8,7 @@
 //! If this process is stopped when the lease is over, the kernel kills it a moment later, and its job with it (`forebay_process::last_resort`).
 
 use std::io::{PipeReader, Read as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,9 +16,9 @@ use anyhow::{Context as _, Result, anyhow};
 use forebay_process::last_resort::Deadline;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
-use crate::run::{End, Log, granted, uptime_ms};
+use crate::run::{End, Log, Run, Wanted, granted, uptime_ms};
 
 /// How long after the end of the lease the kernel kills a shim that has not seen it.
 const UNSEEN_MS: u64 = 200;
@@ -58,6 +58,8 @@ pub struct Reading {
     pub until_ms: AtomicU64,
     /// Whether the holder obeys signals.
     pub obeys: AtomicBool,
+    /// Whether the last order about it was to suspend the job, if there was one.
+    pub wanted: Mutex<Option<Wanted>>,
 }
 
 impl Lease {
@@ -65,6 +67,25 @@ impl Lease {
         match self {
             Lease::Agent(folder) => granted(folder),
             Lease::Orders(reading) => reading.until_ms.load(Ordering::SeqCst),
+        }
+    }
+
+    /// What a signal means for a run. Signals that wait are taken by their numbers, so of those that suspend and resume it counts what is
+    /// wanted now: the last order, whichever signal it came with.
+    fn meaning(&self, run: &Run, signal: i32) -> i32 {
+        if !matches!(signal, SIGUSR1 | SIGUSR2) {
+            return signal;
+        }
+        let wanted = match self {
+            Lease::Agent(_) => run.wanted(),
+            Lease::Orders(reading) => {
+                *reading.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        };
+        match wanted {
+            Some(Wanted::Stopped) => SIGUSR1,
+            Some(Wanted::Running) => SIGUSR2,
+            None => signal,
         }
     }
 }
@@ -117,6 +138,11 @@ impl Beginning {
         if let Lease::Orders(reading) = &self.lease {
             reading.obeys.store(true, Ordering::SeqCst);
         }
+    }
+
+    /// What a signal means for the run of this file.
+    pub fn meaning(&self, run: &Path, signal: i32) -> i32 {
+        self.lease.meaning(&Run::at(run), signal)
     }
 
     /// Whether the job may run.
@@ -198,4 +224,37 @@ impl Beginning {
 /// Has the thread that owns the job kill it.
 pub fn end_by_force() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::INT);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_resume_and_a_suspension_that_wait_together_the_last_order_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let (agent, path) = (folder.path().to_owned(), folder.path().join("runs/7.0.1"));
+        let (run, lease) = (Run::at(&path), Lease::Agent(agent));
+        let both =
+            |lease: &Lease| [SIGUSR1, SIGTERM, SIGUSR2].map(|signal| lease.meaning(&run, signal));
+        // An agent of an earlier version says it by the signal alone.
+        assert_eq!(both(&lease), [SIGUSR1, SIGTERM, SIGUSR2]);
+        run.say_wanted(Wanted::Running).unwrap();
+        assert_eq!(
+            (both(&lease), run.left()),
+            ([SIGUSR2, SIGTERM, SIGUSR2], Some(Wanted::Running))
+        );
+        run.say_wanted(Wanted::Stopped).unwrap();
+        assert_eq!(
+            (both(&lease), run.left()),
+            ([SIGUSR1, SIGTERM, SIGUSR1], Some(Wanted::Stopped))
+        );
+        std::fs::write(folder.path().join("stopped/7.0.1"), "").unwrap();
+        assert_eq!((run.wanted(), run.left()), (None, Some(Wanted::Stopped)));
+        run.forget_stopped();
+        assert_eq!(run.left(), None);
+        let reading = Arc::<Reading>::default();
+        *reading.wanted.lock().unwrap() = Some(Wanted::Stopped);
+        assert_eq!(both(&Lease::Orders(reading)), [SIGUSR1, SIGTERM, SIGUSR1]);
+    }
 }

@@ -3,7 +3,8 @@
 //! It makes the work areas, starts the job as its user in a process group of its own, passes signals on,
 //! and writes down how it ended. It lives in a session of its own, so it and its job outlive the agent.
 //! SIGTERM ends the job gently, and by force after [`GRACE`]; SIGINT by force; SIGUSR1 suspends it, SIGUSR2
-//! lets it go on; five others stand for signals that the job gets (`orders.rs`). Before the job runs SIGTERM and SIGINT end
+//! lets it go on, unless the agent has said beside the run's file that it wants the opposite by now; five others
+//! stand for signals that the job gets (`orders.rs`). Before the job runs SIGTERM and SIGINT end
 //! the shim (`beginning.rs`). When the lease in the agent's
 //! folder is over, it ends the job by force, whether or not there is an agent. With the job's first process all
 //! others end that come from it: those in its control group, and those below the shim. If the shim is killed itself,
@@ -51,6 +52,7 @@ use rustix::fs::FlockOperation;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::area::spare::Spare;
 use crate::area::{self, Left, bytes_below};
 use crate::cgroup::Group;
 use crate::checkpoint::{Setup, restore};
@@ -75,6 +77,9 @@ const SHORT: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// How long a shim goes by what the user database has said, in milliseconds.
 const ACCOUNT_MAX_MS: u64 = 2000;
+
+/// The areas of a job that took longer are not kept for the next one: it gains nothing, and would have areas that seem old.
+const SPARE_SECONDS_MAX: f64 = 1.0;
 
 /// How many jobs a shim holds in its life.
 const JOBS_MAX: u32 = 500;
@@ -115,6 +120,8 @@ struct Shim {
     started: u64,
     /// Its job as a service, if it is one.
     watched: Option<Watched>,
+    /// The empty areas of its last job, work area first.
+    spares: [Option<Spare>; 2],
     /// Whether anything happened that may touch another job.
     touched: bool,
 }
@@ -134,6 +141,7 @@ impl Shim {
             account: None,
             started: Stat::own().context("/proc/self/stat")?.started,
             watched: None,
+            spares: [None, None],
             touched: false,
         })
     }
@@ -158,14 +166,15 @@ impl Shim {
             task.launch.check_account(&account).map_err(Fault::Job)?;
             Ok(account)
         });
+        let spares = std::mem::take(&mut self.spares);
         let begun = account.and_then(|account| {
-            begin(log, &task, name, &account, &self.beginning, &self.accounting)
+            begin(log, &task, name, &account, spares, (&self.beginning, &self.accounting))
         });
         self.beginning.enter(Stage::Over);
         let end = match begun {
             Ok(begun) => {
                 self.watched = self.watch(&task, run);
-                let end = self.see_to_the_end(begun, &task);
+                let end = self.see_to_the_end(begun, &task, run);
                 self.watched = None;
                 end
             }
@@ -248,12 +257,12 @@ fn begin(
     task: &Task,
     run: &str,
     account: &Account,
-    beginning: &Beginning,
-    accounting: &Arc<Accounting>,
+    spares: [Option<Spare>; 2],
+    (beginning, accounting): (&Beginning, &Arc<Accounting>),
 ) -> Result<Begun, Fault> {
     match &task.allocation {
         Some(_) => allocation::check(task),
-        None => prepare(task, account),
+        None => prepare(task, account, spares),
     }
     .and_then(|()| {
         anyhow::ensure!(beginning.is_leased(), "the lease of the host has expired");
@@ -291,14 +300,18 @@ fn make_group(task: &Task, run: &str) -> Result<Option<Arc<Group>>> {
 }
 
 /// Makes the work areas, as long as the host may start jobs.
-fn prepare(task: &Task, account: &Account) -> Result<()> {
+fn prepare(task: &Task, account: &Account, spares: [Option<Spare>; 2]) -> Result<()> {
     fence::earlier_starts(task).context("an earlier start of it may still run")?;
     let left = match task.launch.spec.checkpoint {
         Checkpoint::None => Left::Removed,
         Checkpoint::Steps => Left::Kept,
     };
-    area::make(&task.work, left, account)?;
-    area::make(&task.util, left, account)?;
+    for (area, spare) in [&task.work, &task.util].into_iter().zip(spares) {
+        // What is kept from an earlier start is there already, and no spare one takes its place.
+        if !spare.is_some_and(|spare| spare.become_area(area, account)) {
+            area::make(area, left, account)?;
+        }
+    }
     bring_back(task, account)
 }
 
@@ -322,12 +335,24 @@ fn bring_back(task: &Task, account: &Account) -> Result<()> {
 }
 
 impl Shim {
+    /// Keeps the areas of a job that has ended for the next one, if all that could still use them is known to be gone.
+    fn keep_areas(&mut self, task: &Task, usage: &Usage, is_grouped: bool) {
+        let is_short = usage.real_seconds < SPARE_SECONDS_MAX;
+        let is_plain = task.launch.spec.checkpoint == Checkpoint::None && task.allocation.is_none();
+        if !is_grouped || !is_short || !is_plain || self.touched {
+            return;
+        }
+        if let Ok(account) = self.account_of(&task.launch.user) {
+            self.spares = [&task.work, &task.util].map(|area| Spare::of(area, &account));
+        }
+    }
+
     /// Sees a job to its end.
-    fn see_to_the_end(&mut self, begun: Begun, task: &Task) -> End {
+    fn see_to_the_end(&mut self, begun: Begun, task: &Task, run: &Path) -> End {
         let (mut job, streams) = begun;
         // Threads carry the streams; what they still do is not worth knowing.
         self.touched |= streams.is_some();
-        let ended = self.see_through(&mut job, streams, task);
+        let ended = self.see_through(&mut job, streams, (task, run));
         match ended {
             // What else may have killed it at that moment, it was to end because of the lease.
             Ok((Exit::Signal(9), _)) if self.beginning.is_lease_over() => End::Lost(Loss::Lease),
@@ -347,7 +372,7 @@ impl Shim {
         &mut self,
         job: &mut Job,
         streams: Option<(Caller, Ends)>,
-        task: &Task,
+        (task, run): (&Task, &Path),
     ) -> Result<(Exit, Usage)> {
         if let Some(session) = job.session {
             self.log.say_session(session)?;
@@ -362,6 +387,7 @@ impl Shim {
         // A job that ended before the signals were looked at is found here.
         while !job.has_ended() {
             for signal in self.signals.wait() {
+                let signal = self.beginning.meaning(run, signal);
                 self.touched |= signal != SIGCHLD;
                 self.watched.iter().for_each(|watched| watched.note(signal));
                 job.pass_on(signal);
@@ -376,6 +402,7 @@ impl Shim {
         let exceeded = job.group.as_ref().and_then(|group| group.exceeded());
         let exit = exceeded.map_or_else(|| exit_of(&ended), Exit::MemoryLimit);
         let usage = Usage { work_bytes: Some(bytes_below(&task.work)), ..used };
+        self.keep_areas(task, &usage, job.group.is_some());
         if let Ok(account) = self.account_of(&task.launch.user) {
             fullstimer::end(task, &account, &exit, &usage, SystemClock.now().seconds);
         }

@@ -4,6 +4,8 @@
 //! was answered by a grant. The grid counts from when it took that message, which is later. So once the
 //! grid's count is over, nothing of that host runs any more, and what ran there may start elsewhere.
 
+use std::collections::BTreeSet;
+
 use crate::config::{HostEngine, Load, Unlisted};
 use crate::event::{Effect, Joined, Memory, Outcome, RunStatus};
 use crate::grid::Grid;
@@ -19,13 +21,14 @@ const UNABLE_MAX_MS: u64 = 60_000;
 
 impl Grid {
     pub(super) fn join(&mut self, joined: Joined, out: &mut Outcome) {
-        let name = joined.host;
+        let name = joined.host.clone();
         if self.host_id(&name).is_none() {
             self.record(Change::HostKnown(name.clone()), out);
             self.index.configure(&self.ledger);
         }
         let host = self.host_id(&name).expect("the host is known by now");
-        if let Some(reason) = self.engine_fault(host, joined.engine) {
+        let fault = self.engine_fault(host, joined.engine);
+        if let Some(reason) = fault.or_else(|| self.record_fault(host, &joined)) {
             out.effects.push(Effect::Refuse { host: name, reason });
             return;
         }
@@ -105,6 +108,27 @@ impl Grid {
             ));
         }
         None
+    }
+
+    /// Why an agent may not follow the jobs of its host in Slurm: it has no records of some that run there, so it is not the one that submitted
+    /// them. Taken for lost, they would start again beside those in Slurm.
+    fn record_fault(&self, host: HostId, joined: &Joined) -> Option<String> {
+        if joined.engine != HostEngine::Slurm {
+            return None;
+        }
+        let reported: BTreeSet<TaskId> = joined.runs.iter().map(|run| run.task).collect();
+        let runs = self.index.hosts[host.0 as usize].runs.iter();
+        let unknown = runs.filter(|task| !reported.contains(task)).filter(|task| {
+            let run = self.ledger.task(**task).and_then(Task::run);
+            run.is_some_and(|run| run.phase != Phase::Starting && run.ending.is_none())
+        });
+        let count = unknown.count();
+        (count > 0).then(|| {
+            format!(
+                "host {} has {count} jobs in Slurm of which this agent has no records: only the agent that submitted them can follow them,                  and no second one can stand in for it. Start it on its node with its ROOT, or give this agent another --name. If its ROOT is                  lost, cancel the jobs in Slurm and end them with forebay kill; then this agent may join",
+                joined.host
+            )
+        })
     }
 
     /// Makes the agent's view of a task that it has agree with the grid's.

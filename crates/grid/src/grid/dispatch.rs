@@ -294,20 +294,27 @@ impl Grid {
 
     fn find_candidates(&self, queue: QueueId, shape: &Shape) -> Vec<Candidate> {
         let hosts = (0..self.index.hosts.len() as u32).map(HostId);
+        let list = self.list_of(queue, shape);
         hosts
-            .filter_map(|host| match self.listed(queue, shape, host) {
-                Ok(preference) => Some(Candidate { host, preference }),
-                Err(_) => None,
-            })
+            .filter_map(|host| list(host).ok().map(|preference| Candidate { host, preference }))
             .collect()
     }
 
-    /// How much a host is wanted, or why lists and settings rule it out.
-    pub(super) fn listed(
-        &self,
+    /// How much each host is wanted, or why lists and settings rule it out. What is the same for all hosts is found out once.
+    pub(super) fn list_of<'a>(
+        &'a self,
         queue: QueueId,
-        shape: &Shape,
+        shape: &'a Shape,
+    ) -> impl Fn(HostId) -> Result<u32, HostObstacle> + 'a {
+        let fits_slurm = self.fits_slurm(queue, shape);
+        move |host| self.listed((queue, shape), host, &fits_slurm)
+    }
+
+    fn listed(
+        &self,
+        (queue, shape): (QueueId, &Shape),
         host: HostId,
+        fits_slurm: impl Fn() -> bool,
     ) -> Result<u32, HostObstacle> {
         let name = self.ledger.hosts.at(host.0);
         let config = self.queue_config(queue).ok_or(HostObstacle::NotInQueue)?;
@@ -325,7 +332,7 @@ impl Grid {
         if !self.has_features(shape, config_of_host) {
             return Err(HostObstacle::NoFeature);
         }
-        if self.is_slurm(host) && self.slurm_fault(config, shape).is_some() {
+        if self.is_slurm(host) && !fits_slurm() {
             return Err(HostObstacle::NoConstraint);
         }
         let of_queue = config.hosts.preference(name).ok_or(HostObstacle::NotInQueue)?;

@@ -474,10 +474,11 @@ impl Grid {
         } else if reasons.is_empty() {
             reasons.extend(self.resource_kept_from(&shape, id.job));
         }
+        let list = self.list_of(job.queue, &shape);
         let hosts: Vec<HostVerdict> = (0..self.index.hosts.len() as u32)
             .map(HostId)
             .filter(|host| self.is_listed(*host))
-            .map(|host| self.verdict_on(host, (id.job, job), &shape))
+            .map(|host| self.verdict_on(host, (id.job, job), &shape, list(host).err()))
             .collect();
         let obstacles = || hosts.iter().map(|verdict| verdict.obstacle);
         if obstacles().all(|obstacle| obstacle.is_some_and(HostObstacle::lasts)) {
@@ -495,8 +496,14 @@ impl Grid {
         Explanation::Waits { reasons, hosts }
     }
 
-    /// What one host says of a job that waits.
-    fn verdict_on(&self, host: HostId, (id, job): (JobId, &Job), shape: &Shape) -> HostVerdict {
+    /// What one host says of a job that waits, if lists and settings do not rule it out.
+    fn verdict_on(
+        &self,
+        host: HostId,
+        (id, job): (JobId, &Job),
+        shape: &Shape,
+        unlisted: Option<HostObstacle>,
+    ) -> HostVerdict {
         let priority = std::cmp::Reverse(job.spec.priority);
         let entry = Entry { priority, job: id, place: None };
         let kept = || {
@@ -509,10 +516,8 @@ impl Grid {
             let (_, job) = kept.into_iter().find(|(of, _)| *of == host)?;
             Some(HostObstacle::Reserved { job })
         };
-        let obstacle = match self.listed(job.queue, shape, host) {
-            Err(obstacle) => Some(obstacle),
-            Ok(_) => self.obstacle_now(job.queue, shape, host).or_else(kept).or_else(suspended),
-        };
+        let now = || self.obstacle_now(job.queue, shape, host);
+        let obstacle = unlisted.or_else(now).or_else(kept).or_else(suspended);
         let unable = match (obstacle, &self.index.hosts[host.0 as usize].unable_why) {
             (Some(HostObstacle::Unable { .. }), Some((user, why))) if *user == job.user => {
                 Some(why.clone())

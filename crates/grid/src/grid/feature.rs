@@ -1,5 +1,6 @@
 //! Features of hosts, by which jobs choose them.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
 use crate::config::{HostConfig, HostEngine, QueueConfig};
@@ -18,8 +19,23 @@ impl Grid {
     }
 
     /// Why Slurm cannot be told what a job needs in a queue, if it cannot.
-    pub(super) fn slurm_fault(&self, queue: &QueueConfig, shape: &Shape) -> Option<String> {
+    fn slurm_fault(&self, queue: &QueueConfig, shape: &Shape) -> Option<String> {
         with_features(&queue.slurm, shape.features.as_ref()).err()
+    }
+
+    /// Whether Slurm can be told what a job needs in a queue. It is found out when it is asked first.
+    pub(super) fn fits_slurm<'a>(
+        &'a self,
+        queue: QueueId,
+        shape: &'a Shape,
+    ) -> impl Fn() -> bool + 'a {
+        let known = OnceCell::new();
+        move || {
+            *known.get_or_init(|| {
+                let config = self.queue_config(queue);
+                config.is_some_and(|config| self.slurm_fault(config, shape).is_none())
+            })
+        }
     }
 
     /// Whether a host that stands for Slurm has what a job needs.

@@ -69,7 +69,8 @@ impl Grid {
         {
             return Err(refusal);
         }
-        let sizes = listed.filter(|host| self.listed(queue, &shape, *host).is_ok());
+        let list = self.list_of(queue, &shape);
+        let sizes = listed.filter(|host| list(*host).is_ok());
         let largest = sizes.map(|host| (self.size_of(host).slots, host)).max();
         let needed = Some(shape.memory_bytes).filter(|bytes| *bytes > 0);
         let at_least = |bytes: u64| ByteSize(bytes.next_multiple_of(unit_of(bytes)));
@@ -107,9 +108,10 @@ impl Grid {
     /// Whether a host of the grid could take a job of this shape if nothing else ran there.
     pub(super) fn may_ever_run(&self, queue: QueueId, shape: &Shape) -> bool {
         let mut joined = (0..self.ledger.hosts.len() as u32).map(HostId);
+        let list = self.list_of(queue, shape);
         if joined.any(|host| {
             self.is_listed(host)
-                && self.listed(queue, shape, host).is_ok()
+                && list(host).is_ok()
                 && self.size_of(host).may_hold(shape)
                 && self.has_resources(&self.index.hosts[host.0 as usize].resources, shape)
         }) {
@@ -121,6 +123,7 @@ impl Grid {
         };
         let to_come =
             |name: &HostName| !self.host_id(name).is_some_and(|host| self.is_listed(host));
+        let fits_slurm = self.fits_slurm(queue, shape);
         let holds = |host: &&HostConfig| {
             let memory_bytes = host.memory.map(|memory| memory.0);
             host.role == Role::Compute
@@ -128,7 +131,7 @@ impl Grid {
                 && Size { slots: host.slots, memory_bytes }.may_hold(shape)
                 && self.has_resources(&host.resources, shape)
                 && self.has_features(shape, Some(host))
-                && !(host.engine == HostEngine::Slurm && self.slurm_fault(config, shape).is_some())
+                && (host.engine != HostEngine::Slurm || fits_slurm())
         };
         let hosts = &self.ledger.config.hosts;
         let named = config.hosts.allowed();

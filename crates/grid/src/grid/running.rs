@@ -224,7 +224,9 @@ impl Grid {
         let entry = &self.ledger.jobs[&job];
         if entry.tally.is_finished() {
             let (value, at) = (entry.exit_value(), self.now);
-            out.effects.push(Effect::JobFinished { job, value, at });
+            let notifies = entry.spec.notify.is_some();
+            let about = self.about(job).filter(|_| notifies).map(Box::new);
+            out.effects.push(Effect::JobFinished { job, value, at, about });
         }
     }
 

@@ -100,8 +100,9 @@ impl Grid {
     fn first_fit(&self, queue: QueueId, shape: &Shape) -> Option<(Moment, HostId)> {
         let hosts = (0..self.index.hosts.len() as u32).map(HostId);
         let mut all: Vec<(Moment, Reverse<u32>, HostId)> = Vec::new();
+        let list = self.list_of(queue, shape);
         for host in hosts.filter(|host| self.is_listed(*host)) {
-            let Ok(preference) = self.listed(queue, shape, host) else { continue };
+            let Ok(preference) = list(host) else { continue };
             let is_free = self.obstacle_now(queue, shape, host).is_none()
                 && self.kept_from(queue, shape, host).is_none();
             let at = match is_free {

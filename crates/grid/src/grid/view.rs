@@ -1,6 +1,7 @@
 //! What there is to see: tasks, hosts, queues.
 
 use crate::config::Load;
+use crate::event::About;
 use crate::grid::Grid;
 use crate::hosts::Reach;
 use crate::journal::{HostSwitch, Switch};
@@ -191,6 +192,19 @@ impl Grid {
         self.ledger.jobs().filter_map(|(id, job)| {
             let ended = job.ended().filter(|_| job.spec.notify.is_some())?;
             (job.told != Some(ended)).then_some(id)
+        })
+    }
+
+    /// What messages say of a job.
+    #[must_use]
+    pub fn about(&self, job: JobId) -> Option<About> {
+        let entry = self.ledger.jobs.get(&job)?;
+        let state = self.state(TaskId::only(job));
+        Some(About {
+            user: self.ledger.user_of(entry).clone(),
+            spec: (*entry.spec).clone(),
+            submitted: entry.submitted(),
+            host: state.and_then(|state| state.last_start().host),
         })
     }
 

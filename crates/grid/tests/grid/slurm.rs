@@ -143,3 +143,21 @@ fn a_controller_knows_what_slurm_has_though_its_settings_do_not_say_so() {
     let plain = rig.join_as(HostEngine::Agent, ("s", 4), Memory::Kept, Vec::new());
     refused(&plain, "--engine slurm");
 }
+
+#[test]
+fn an_agent_without_the_records_of_jobs_in_slurm_is_refused_until_they_are_killed() {
+    let mut rig = Rig::new(SLURM, &[("s", 4)]);
+    let job = rig.submit(JobSpec { rerun: Rerun::Rerunnable, ..spec() });
+    let task = TaskId::only(job);
+    rig.start(task);
+    rig.send(Event::HostLost { host: host() });
+    // A second agent, which would stand in for the first one.
+    let effects = rig.join("s", 4, Memory::Kept, Vec::new());
+    let [Effect::Refuse { reason, .. }] = &effects[..] else { panic!("{effects:?}") };
+    assert!(reason.contains("1 jobs in Slurm") && reason.contains("forebay kill"), "{reason}");
+    assert!(matches!(rig.grid.state(task), Some(State::Unknown { .. })));
+    rig.command("u", job, Verb::Kill);
+    let effects = rig.join("s", 4, Memory::Kept, Vec::new());
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Refuse { .. })), "{effects:?}");
+    assert!(matches!(rig.grid.state(task), Some(State::Finished { .. })));
+}

@@ -6,12 +6,25 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use forebay_store::logged::LoggedStore;
 use forebay_store::redb::{RedbOptions, RedbStore};
 use forebay_store::{Batch, Bytes, Store, StoreError};
 
 /// Keys that each batch of the killed child sets, all to the same number.
 const KEYS_PER_BATCH: u8 = 5;
 const CHILD_STORE: &str = "FOREBAY_TEST_CHILD_STORE";
+/// Set if the child's store has a log.
+const CHILD_LOG: &str = "FOREBAY_TEST_CHILD_LOG";
+
+/// A store in a file with a log beside it, both made if they are not there.
+pub fn logged(path: &Path) -> LoggedStore<RedbStore> {
+    let base = if path.exists() { RedbStore::open(path) } else { RedbStore::create(path) };
+    LoggedStore::open(base.unwrap(), path.with_extension("log")).unwrap()
+}
+
+fn opened(path: &Path, has_log: bool) -> Box<dyn Store> {
+    if has_log { Box::new(logged(path)) } else { Box::new(RedbStore::open(path).unwrap()) }
+}
 
 fn numbered(number: u64) -> Batch {
     let changes = (0..KEYS_PER_BATCH)
@@ -119,7 +132,7 @@ fn a_damaged_page_never_causes_a_panic() {
 #[ignore = "run by every_acknowledged_commit_survives_kill_9"]
 fn child_that_commits_until_killed() {
     let Some(path) = std::env::var_os(CHILD_STORE) else { return };
-    let store = RedbStore::open(Path::new(&path)).unwrap();
+    let store = opened(Path::new(&path), std::env::var_os(CHILD_LOG).is_some());
     let newest = store.get(b"k\0").unwrap();
     let first = newest.map_or(0, |value| u64::from_be_bytes(value.try_into().unwrap()) + 1);
     for number in first.. {
@@ -132,8 +145,12 @@ fn child_that_commits_until_killed() {
 
 /// Runs the child until it acknowledged `commits` more, kills it, and returns the last number that
 /// it acknowledged.
-fn commit_and_kill(path: &Path, commits: usize) -> u64 {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+fn commit_and_kill(path: &Path, has_log: bool, commits: usize) -> u64 {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    if has_log {
+        command.env(CHILD_LOG, "1");
+    }
+    let mut child = command
         .args(["--exact", "file::child_that_commits_until_killed", "--ignored", "--nocapture"])
         .env(CHILD_STORE, path)
         .stdout(Stdio::piped())
@@ -152,12 +169,22 @@ fn commit_and_kill(path: &Path, commits: usize) -> u64 {
 
 #[test]
 fn every_acknowledged_commit_survives_kill_9() {
+    survives_kill_9(false, &[1, 40, 7, 100]);
+}
+
+#[test]
+fn every_acknowledged_commit_to_a_log_survives_kill_9() {
+    // More than its log holds, once.
+    survives_kill_9(true, &[1, 40, 7, 600, 100]);
+}
+
+fn survives_kill_9(has_log: bool, rounds: &[usize]) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
     drop(RedbStore::create(&path).unwrap());
-    for commits in [1, 40, 7, 100] {
-        let acknowledged = commit_and_kill(&path, commits);
-        let store = RedbStore::open(&path).unwrap();
+    for commits in rounds {
+        let acknowledged = commit_and_kill(&path, has_log, *commits);
+        let store = opened(&path, has_log);
         let values: Vec<u64> = (0..KEYS_PER_BATCH)
             .map(|i| store.get(&[b'k', i]).unwrap().unwrap())
             .map(|value| u64::from_be_bytes(value.try_into().unwrap()))

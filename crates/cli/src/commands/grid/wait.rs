@@ -11,7 +11,7 @@ use forebay_grid::account::AttemptRecord;
 use forebay_grid::flow::FlowId;
 use forebay_grid::spec::Exit;
 use forebay_grid::state::JobState;
-use forebay_grid::vocabulary::{Target, TaskId};
+use forebay_grid::vocabulary::{JobId, Target, TaskId};
 
 use super::{Which, flow, no_sense};
 use crate::output::put_json_line;
@@ -161,6 +161,15 @@ impl Wait {
     }
 }
 
+/// Waits for the end of a job of the grid that the environment names, also while the controller restarts; its exit code, as `forebay wait` has it.
+///
+/// # Errors
+/// If the job is refused, or its history cannot be read.
+pub fn exit_of(job: JobId) -> Result<ExitCode> {
+    let value = Which::default().wait_for(job.into())?;
+    Ok(ExitCode::from(value.unwrap_or(UNKNOWN)))
+}
+
 /// The exit code of a job or an element that the grid has forgotten, by the last attempts in its history: that of the first element that failed.
 /// None if the history does not have it, or lacks elements while all others succeeded.
 fn end_in_history(target: Target, last: &[AttemptRecord]) -> Option<u8> {
@@ -290,7 +299,7 @@ impl Which {
 #[cfg(test)]
 mod tests {
     use forebay_grid::task::{Cause, Fate};
-    use forebay_grid::vocabulary::{Attempt, JobId, Moment};
+    use forebay_grid::vocabulary::{Attempt, Moment};
 
     use super::*;
 

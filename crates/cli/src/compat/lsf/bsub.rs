@@ -5,7 +5,6 @@ use std::io::Read as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use forebay_engine::protocol::{Answer, Ask};
 use forebay_grid::dialect::{Dialect, OldOutput, System};
 use forebay_grid::environment::Environment;
 use forebay_grid::notify::{Moments, Notify};
@@ -28,6 +27,7 @@ use crate::commands::grid::clock::of_system;
 use crate::commands::grid::placement::umask;
 use crate::commands::grid::run::attached;
 use crate::commands::grid::submit::notification;
+use crate::commands::grid::wait::exit_of;
 use crate::compat::addresses;
 
 use Takes::{Nothing, Value};
@@ -370,13 +370,11 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     note!("<<Waiting for dispatch ...>>");
-    match client.ask(&Ask::Wait { job })? {
-        Answer::Ended { value } => {
-            note!("<<Job is finished>>");
-            Ok(ExitCode::from(value))
-        }
-        answer => bail!("unexpected answer: {answer:?}"),
-    }
+    // It waits by connections of its own, which may break.
+    drop(client);
+    let exit = exit_of(job)?;
+    note!("<<Job is finished>>");
+    Ok(exit)
 }
 
 #[cfg(test)]

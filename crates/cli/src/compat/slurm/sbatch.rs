@@ -14,6 +14,7 @@ use super::super::words::{Given, Grammar, Style, Until, directives};
 use super::options::{JOB, SBATCH, SBATCH_VARIABLES};
 use super::spec;
 use super::units::moment;
+use crate::commands::grid::wait::exit_of;
 
 const GRAMMAR: Grammar = Grammar {
     command: "sbatch",
@@ -139,8 +140,7 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     if !given.has("wait") {
         return Ok(ExitCode::SUCCESS);
     }
-    match client.ask(&Ask::Wait { job })? {
-        Answer::Ended { value } => Ok(ExitCode::from(value)),
-        answer => bail!("unexpected answer: {answer:?}"),
-    }
+    // It waits by connections of its own, which may break.
+    drop(client);
+    exit_of(job)
 }

@@ -10,6 +10,7 @@ mod view;
 use std::collections::BTreeSet;
 
 use forebay_grid::config::General;
+use forebay_grid::event::About;
 use forebay_grid::flow::event::FlowState;
 use forebay_grid::flow::ledger::{FlowRun, Schedule};
 use forebay_grid::flow::schedule::{Trigger, When};
@@ -81,6 +82,10 @@ impl Engine for Grid {
 
     fn submitted(&self, job: JobId) -> Option<Moment> {
         self.ledger().job(job).map(Job::submitted)
+    }
+
+    fn about(&self, job: JobId) -> Option<About> {
+        Grid::about(self, job)
     }
 
     fn end(&self, job: JobId) -> Option<JobEnd> {
