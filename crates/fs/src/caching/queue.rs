@@ -547,7 +547,7 @@ mod tests {
     #[test]
     fn changes_are_taken_in_their_order_and_not_before_their_time() {
         let mut queue = Queue::default();
-        for second in 1..5 {
+        for second in 1_i64..5 {
             let ino = second.unsigned_abs();
             queue.add(make(ino, TOP, &format!("name-{ino}")), Timestamp::new(second, 0));
         }

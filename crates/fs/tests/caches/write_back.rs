@@ -427,9 +427,9 @@ fn crash(site: &Site, fs: User, dice: &mut Dice) -> (User, FailPoints) {
     drop(fs);
     let TestDisk::Memory(disk) = &site.rig.disk else { unreachable!() };
     if dice.toss() {
-        disk.crash_process()
+        disk.crash_process();
     } else {
-        disk.crash_machine(dice.any())
+        disk.crash_machine(dice.any());
     }
     let names = ["taken", "staged", "expected", "settled", "settled", "synced", "noted"];
     let name = format!("writeback.{}", names[dice.index(names.len())]);

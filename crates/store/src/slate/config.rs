@@ -137,8 +137,11 @@ pub struct EtcdPlace {
 }
 
 /// Says the quota of the member at an endpoint, in bytes. May block.
+pub type AskQuota = dyn Fn(&str) -> Option<u64> + Send + Sync;
+
+/// Who says it.
 #[derive(Clone)]
-pub struct QuotaOf(pub Arc<dyn Fn(&str) -> Option<u64> + Send + Sync>);
+pub struct QuotaOf(pub Arc<AskQuota>);
 
 impl fmt::Debug for QuotaOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -24,7 +24,7 @@ impl Site {
     fn make() -> (Site, Arc<dyn Store>) {
         let server = EtcdServer::single();
         let runtime = Runtime::start(2).unwrap();
-        let place = EtcdPlace { endpoints: server.endpoints(), quota_bytes: 0 };
+        let place = EtcdPlace { endpoints: server.endpoints(), ..EtcdPlace::default() };
         let config = SlateConfig::new(Place::Etcd(place), "names");
         let [one, two] = [(); 2].map(|()| open_stores(&config, &runtime, None).unwrap());
         one.create(ID).unwrap().close().unwrap();
