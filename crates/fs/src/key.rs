@@ -16,9 +16,9 @@
 //! | `X` ino name | bytes | an extended attribute |
 //! | `N` snapshot | [`SnapshotRecord`](crate::snapshot::SnapshotRecord) | a snapshot of the fileset |
 //! | `C` object | [`CopiesRecord`](crate::record::CopiesRecord) | copies of an object in other failure groups |
-//! | `W` `q` number | [`QueueRecord`](crate::caching::queue::QueueRecord) | a change of a single-writer cache that is not at its home yet |
-//! | `W` `p` ino | [`Place`](crate::caching::queue::Place) | where an inode of such a cache lies at home |
-//! | `W` `c` number | [`ConflictRecord`](crate::caching::queue::ConflictRecord) | what somebody else did at home where that cache writes |
+//! | `W` `q` number | `caching::queue::QueueRecord` | a change of a single-writer cache that is not at its home yet |
+//! | `W` `p` ino | `caching::queue::Place` | where an inode of such a cache lies at home |
+//! | `W` `c` number | `caching::queue::ConflictRecord` | what somebody else did at home where that cache writes |
 //! | `R` object snapshot | [`ObjectRef`](crate::record::ObjectRef) | what that snapshot and earlier ones have instead of an object |
 //!
 //! Numbers are big endian and of fixed width (disk and fileset: 2 bytes; ino, parent, cookie: 8), so that keys

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use forebay_base::channel::ServiceId;
-use forebay_base::time::SystemClock;
+use forebay_base::time::{SystemClock, look_until};
 use forebay_base::{Epoch, FilesetId, NodeId};
 use forebay_disk::remote::RemoteDisk;
 use forebay_etcd::Runtime;
@@ -45,6 +45,11 @@ const PAIRS: usize = 4096;
 /// Names of folders with kept stores before they run out.
 const KEPT_MAX: u32 = 1000;
 
+/// How often it is looked whether nodes that seem to have mounted the file system have left, and the pause between.
+const LEFT_LOOKS: u32 = 50;
+/// See [`LEFT_LOOKS`].
+const LEFT_PAUSE: Duration = Duration::from_millis(100);
+
 /// The nodes that have mounted the file system, with their names.
 fn mounted(book: &Book) -> Result<Vec<String>> {
     let (sight, _) = book.read()?;
@@ -55,7 +60,13 @@ fn mounted(book: &Book) -> Result<Vec<String>> {
 }
 
 fn refuse_mounted(book: &Book) -> Result<()> {
-    let mounted = mounted(book)?;
+    let mut found = Ok(Vec::new());
+    // A node that has just unmounted says so when its daemon without a mount has come up.
+    look_until(LEFT_LOOKS, LEFT_PAUSE, || {
+        found = mounted(book);
+        found.as_ref().is_ok_and(Vec::is_empty)
+    });
+    let mounted = found?;
     ensure!(
         mounted.is_empty(),
         "the file system is mounted on {}, and changes all the time: unmount it on every node first (forebay umount), or list \

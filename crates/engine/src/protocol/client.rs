@@ -322,9 +322,14 @@ impl Client {
     /// If the controller went away or has too many connections: there may be no answer any more.
     pub fn exchange(&mut self, ask: &Ask) -> Result<Answer> {
         let sent = socket::write(&self.stream, ask);
-        // A controller that serves nobody here may have said so, and closed, before it was asked.
-        let answer = answer(&mut self.reader);
-        if answer.is_ok() { answer } else { sent.and(answer) }
+        // Who serves nobody here may have said so, and closed, before it was asked.
+        match self.reader.read() {
+            Ok(Some(said)) => heard(said),
+            nothing => {
+                sent?;
+                heard(nothing?.context(DISCONNECTED)?)
+            }
+        }
     }
 
     /// A connection on which jobs are watched: one end asks, the other hears, each in a thread of its own.
@@ -410,8 +415,15 @@ pub fn makes_no_sense(answer: &Answer) -> anyhow::Error {
     anyhow::anyhow!("unexpected answer from the controller; is it a different version? {answer:?}")
 }
 
+/// Why there is no answer.
+const DISCONNECTED: &str = "the controller disconnected before it answered";
+
 fn answer(reader: &mut Reader) -> Result<Answer> {
-    match reader.read()?.context("the controller disconnected before it answered")? {
+    heard(reader.read()?.context(DISCONNECTED)?)
+}
+
+fn heard(said: Answer) -> Result<Answer> {
+    match said {
         // Not heard, so not refused: as if it were away.
         Answer::Busy { reason } => bail!(reason),
         Answer::Refused(refusal) => Ok(Answer::Refused(refusal.explained())),
@@ -435,5 +447,18 @@ mod tests {
         let busy = client.ask(&Ask::Ping).unwrap_err();
         assert_eq!((busy.is::<Refusal>(), busy.to_string()), (false, reason));
         assert!(client.ask(&Ask::Ping).unwrap_err().is::<Refusal>());
+    }
+
+    #[test]
+    fn what_was_said_before_the_question_could_be_asked_is_heard() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let reader = Reader::of_answers(ours.try_clone().unwrap());
+        let home = GridHome::of(std::path::Path::new("/")).unwrap();
+        let mut client = Client { home, stream: ours, reader, represented: None };
+        let reason = "this node was removed".to_owned();
+        socket::write(&theirs, &Answer::Busy { reason: reason.clone() }).unwrap();
+        drop(theirs);
+        assert_eq!(client.ask(&Ask::Ping).unwrap_err().to_string(), reason);
+        assert!(client.ask(&Ask::Ping).is_err());
     }
 }

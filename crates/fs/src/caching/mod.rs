@@ -11,7 +11,7 @@
 //! - An inode that follows its home never changes its bytes: a file that has changed at home gets another inode, unless it was
 //!   not fetched yet.
 //! - Nothing is written at home, but by a single-writer cache (`queue`, `writing`; docs/adr/0105). What ties an inode to its home there
-//!   is a record of its own, its [`queue::Place`], which outlives the inode until the home has removed the name as well.
+//!   is a record of its own, its `queue::Place`, which outlives the inode until the home has removed the name as well.
 //! - In a cache with local changes, an inode loses that attribute before it is changed, and never gets it back. What a visit finds
 //!   is put into the fileset, and that attribute is taken away, under one lock of the cache: no change is lost to what was seen before it.
 //!
