@@ -220,7 +220,6 @@ impl Machine {
             ctx.out.push(Out::Store(fileset, store::Request::Commit(epoch, generation, states)));
         } else if part.stage == Stage::Flushing {
             part.stage = Stage::Opening;
-            ctx.out.push(Out::Store(fileset, store::Request::OpenAhead(epoch)));
             let settled = ownership::Event::Settled { fileset, epoch };
             self.step(node::Event::Ownership(settled), ctx);
         }

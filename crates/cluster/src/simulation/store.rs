@@ -7,8 +7,6 @@ use super::files::States;
 #[derive(Clone, Debug)]
 pub enum Request {
     Open(Epoch),
-    /// The next owner of a fileset that was closed in this epoch opens it before it is the owner.
-    OpenAhead(Epoch),
     Commit(Epoch, u64, States),
 }
 
@@ -18,8 +16,6 @@ pub enum Answer {
     Failed(Epoch),
     Committed(Epoch, u64),
     Fenced,
-    /// It was opened ahead, or not.
-    Ahead,
 }
 
 /// What is committed of one fileset.
@@ -37,13 +33,6 @@ impl Store {
             Request::Open(epoch) => {
                 self.fence = epoch;
                 Ok(Answer::Opened(epoch, self.states.clone()))
-            }
-            // It follows the writer that closed it, and no other one.
-            Request::OpenAhead(closed) => {
-                if self.fence == closed {
-                    self.fence = closed.next();
-                }
-                Ok(Answer::Ahead)
             }
             Request::Commit(epoch, ..) if epoch < self.fence => Ok(Answer::Fenced),
             Request::Commit(epoch, generation, states) => {
