@@ -232,6 +232,11 @@ fn the_examples_work_with_a_real_prometheus() {
     let watched = Watched::start();
     watched.use_files();
     watched.run_jobs(2, "true");
+    let (root, home) = (watched.root(), watched.folder().join("home"));
+    std::fs::create_dir(&home).unwrap();
+    let (root, home) = (root.to_str().unwrap(), home.to_str().unwrap());
+    let cache = ["--cache", home, "--cache-mode", "single-writer"];
+    watched.forebay(&[&["fileset", "create", root, "out"][..], &cache].concat()).succeeds();
     let prometheus = Prometheus::start(&watched);
     prometheus.wait_for_targets();
     let job = watched.forebay(&[
