@@ -491,24 +491,21 @@ pub fn life() -> anyhow::Result<Life> {
 pub fn make_file_system(
     node: &NodeHome,
     scratch: Option<Placement>,
-    chosen: &Option<NamesPlace>,
+    chosen: Option<&NamesPlace>,
 ) -> anyhow::Result<()> {
     let file = node.existing()?;
     let home = Home::of_member(node)?;
     let runtime = Runtime::start(RUNTIME_THREADS).context("no threads for the stores")?;
     let book = Book::open(&runtime, &file.etcd, &file.cluster_name)?;
-    let shown =
-        |names: &Option<NamesPlace>| names.as_ref().map_or("etcd", |it| &it.place).to_owned();
-    let there = names::place(&book)?;
-    if shown(&there) != shown(chosen) {
+    let names = names::place(&book)?;
+    let (is, chosen) = (names::shown(names.as_ref()), names::shown(chosen));
+    if is != chosen {
+        let cluster = &file.cluster_name;
         anyhow::bail!(
-            "the names of cluster {} lie in {}, which cannot be changed to {}",
-            file.cluster_name,
-            shown(&there),
-            shown(chosen)
+            "the names of cluster {cluster} lie in {is}, which cannot be changed to {chosen}"
         );
     }
-    let stores = names::open_new(&file, &home, &book, &runtime, Cache::Kept)?;
+    let stores = names::open_new(names.as_ref(), &file, &home, &book, &runtime, Cache::Kept)?;
     let there = stores.list()?;
     if !there.contains(&FilesetId::ROOT) {
         for left in there {

@@ -1,7 +1,20 @@
 //! Bytes that prove where they come from.
 
 use std::fs::File;
+use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+/// Makes a file of these bytes, which are durable then.
+///
+/// # Panics
+/// If that fails.
+#[track_caller]
+pub fn write_synced(path: &Path, bytes: &[u8]) {
+    let mut file = File::create(path).expect("creates");
+    file.write_all(bytes).expect("writes");
+    file.sync_all().expect("syncs");
+}
 
 /// `length` bytes that differ from those of another `seed`, and at every place from those of another
 /// place: a block that lands in the wrong file or at the wrong offset is seen.

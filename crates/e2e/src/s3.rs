@@ -19,6 +19,20 @@ pub struct S3 {
     pub access: PathBuf,
 }
 
+/// The command of an S3 server (moto) at an address of this machine.
+///
+/// # Panics
+/// If it is not installed.
+#[must_use]
+pub fn server(address: &str, port: u16) -> Command {
+    let moto = need::workspace().join(".cache/moto");
+    assert!(moto.join("moto").is_dir(), "{} is missing: scripts/setup test", moto.display());
+    let mut command = Command::new("python3");
+    command.args(["-m", "moto.server", "-H", address, "-p", &port.to_string()]);
+    command.env("PYTHONPATH", moto).env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
 impl S3 {
     /// Starts it on a host; the file with what reaches it is made in `folder`.
     ///
@@ -26,12 +40,7 @@ impl S3 {
     /// If it is not installed, or does not start.
     #[must_use]
     pub fn start(hosts: &Hosts, host: usize, folder: &Path) -> S3 {
-        let moto = need::workspace().join(".cache/moto");
-        assert!(moto.join("moto").is_dir(), "{} is missing: scripts/setup test", moto.display());
-        let mut python = Command::new("python3");
-        python.args(["-m", "moto.server", "-H", "0.0.0.0", "-p", &PORT.to_string()]);
-        python.env("PYTHONPATH", moto).env("PYTHONDONTWRITEBYTECODE", "1");
-        let mut command = hosts.command(host, &python);
+        let mut command = hosts.command(host, &server("0.0.0.0", PORT));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let server = command.spawn().expect("starts");
         let endpoint = format!("http://{}:{PORT}", hosts.address(host));

@@ -89,19 +89,24 @@ pub fn place(book: &Book) -> Result<Option<NamesPlace>> {
     Ok(record.names)
 }
 
-/// The stores of the names of a cluster, which may hold none yet.
+/// How a place is shown.
+pub fn shown(names: Option<&NamesPlace>) -> &str {
+    names.map_or("etcd", |names| &names.place)
+}
+
+/// The stores of the names of a cluster in their place, which may hold none yet.
 ///
 /// # Errors
-/// If etcd does not answer, or the place cannot be used.
+/// If the place cannot be used.
 pub fn open_new(
+    names: Option<&NamesPlace>,
     file: &NodeFile,
     home: &Home,
     book: &Book,
     runtime: &Runtime,
     cache: Cache,
 ) -> Result<Arc<SlateStores>> {
-    let names = place(book)?;
-    let mut config = config_of(file.cluster, names.as_ref(), &file.etcd)?;
+    let mut config = config_of(file.cluster, names, &file.etcd)?;
     config.cache = (cache == Cache::Kept).then(|| home.root().join("cache"));
     Ok(open_stores(&config, runtime, Some(book.client()))?)
 }
@@ -109,7 +114,7 @@ pub fn open_new(
 /// The stores of the names of a cluster that has some.
 ///
 /// # Errors
-/// As [`open_new`], and if nothing is there: an empty directory may be one that is not mounted.
+/// As [`place`] and [`open_new`], and if nothing is there: an empty directory may be one that is not mounted.
 pub fn open(
     file: &NodeFile,
     home: &Home,
@@ -117,8 +122,9 @@ pub fn open(
     runtime: &Runtime,
     cache: Cache,
 ) -> Result<Arc<SlateStores>> {
-    let stores = open_new(file, home, book, runtime, cache)?;
-    let Some(names) = place(book)? else { return Ok(stores) };
+    let names = place(book)?;
+    let stores = open_new(names.as_ref(), file, home, book, runtime, cache)?;
+    let Some(names) = names else { return Ok(stores) };
     let listed = stores.list().with_context(|| format!("names in {}", names.place))?;
     if !listed.contains(&FilesetId::ROOT) {
         bail!(

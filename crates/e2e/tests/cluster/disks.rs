@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use forebay_e2e::content::write_synced;
 use forebay_e2e::{Cluster, Ended, wait_until};
 use serde_json::Value;
 
@@ -55,12 +56,6 @@ fn objects(disk: &Path) -> usize {
         }
     }
     count
-}
-
-fn write_synced(path: &Path, bytes: &[u8]) {
-    let mut file = fs::File::create(path).expect("creates");
-    file.write_all(bytes).expect("writes");
-    file.sync_all().expect("syncs");
 }
 
 fn fill(cluster: &Cluster, node: usize, count: usize) -> BTreeMap<String, Vec<u8>> {

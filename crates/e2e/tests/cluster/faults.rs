@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use forebay_e2e::content::write_synced;
 use forebay_e2e::{Cluster, wait_until};
 use rustix::process::Signal;
 
@@ -13,14 +14,6 @@ const LIMIT: Duration = Duration::from_secs(90);
 
 fn data(cluster: &Cluster, node: usize) -> PathBuf {
     cluster.mountpoint(node).join("data")
-}
-
-/// Writes and syncs a file.
-fn write_synced(path: &std::path::Path, content: &[u8]) {
-    use std::io::Write as _;
-    let mut file = fs::File::create(path).expect("creates");
-    file.write_all(content).expect("writes");
-    file.sync_all().expect("syncs");
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use forebay_e2e::content::write_synced;
 use forebay_e2e::{Cluster, need, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -28,12 +29,6 @@ fn move_to(cluster: &Cluster, fileset: &str, to: &str) {
 
 fn data(cluster: &Cluster, node: usize) -> PathBuf {
     cluster.mountpoint(node).join("data")
-}
-
-fn write_synced(path: &Path, content: &[u8]) {
-    let mut file = fs::File::create(path).expect("creates");
-    file.write_all(content).expect("writes");
-    file.sync_all().expect("syncs");
 }
 
 #[track_caller]

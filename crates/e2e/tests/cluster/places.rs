@@ -1,22 +1,15 @@
 //! Clusters whose names lie in a bucket, or in a directory that all nodes mount, instead of in etcd.
 
 use std::fs;
-use std::io::Write as _;
-use std::path::Path;
 use std::time::Duration;
 
 use forebay_e2e::cluster::Plan;
+use forebay_e2e::content::write_synced;
 use forebay_e2e::mounted::scratch_folder;
 use forebay_e2e::{Cluster, need, run, wait_until};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(120);
-
-fn write_synced(path: &Path, content: &[u8]) {
-    let mut file = fs::File::create(path).expect("creates");
-    file.write_all(content).expect("writes");
-    file.sync_all().expect("syncs");
-}
 
 /// Files that are made on each node survive their owner and an unmount of all nodes; etcd holds none of their names.
 fn names_survive_their_owner(cluster: &Cluster, place: &str) {

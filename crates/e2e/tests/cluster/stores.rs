@@ -1,11 +1,11 @@
 //! Backups, checks, repairs and restores of a cluster's names, from nodes that own nothing.
 
 use std::fs;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_e2e::Cluster;
+use forebay_e2e::content::write_synced;
 use forebay_e2e::mounted::scratch_folder;
 use serde_json::Value;
 
@@ -15,12 +15,6 @@ fn data(cluster: &Cluster, node: usize) -> PathBuf {
 
 fn home(cluster: &Cluster, node: usize) -> String {
     cluster.home(node).to_str().expect("is UTF-8").to_owned()
-}
-
-fn write_synced(path: &Path, content: &[u8]) {
-    let mut file = fs::File::create(path).expect("creates");
-    file.write_all(content).expect("writes");
-    file.sync_all().expect("syncs");
 }
 
 fn move_to(cluster: &Cluster, fileset: &str, to: &str) {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use forebay_e2e::{Mounted, Placement, need};
+use forebay_e2e::{Mounted, Placement, s3};
 
 use crate::{assert_says, json};
 
@@ -433,11 +433,7 @@ impl S3Server {
     }
 
     fn spawn(address: SocketAddr) -> Child {
-        let moto = need::workspace().join(".cache/moto");
-        assert!(moto.join("moto").is_dir(), "{} is missing: scripts/setup test", moto.display());
-        let mut command = Command::new("python3");
-        command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &address.port().to_string()]);
-        command.env("PYTHONPATH", moto).env("PYTHONDONTWRITEBYTECODE", "1");
+        let mut command = s3::server("127.0.0.1", address.port());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().expect("starts")
     }

@@ -435,12 +435,17 @@ fn heard(said: Answer) -> Result<Answer> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn too_many_connections_are_no_refusal_of_what_was_asked() {
+    /// A client, and the end of its controller.
+    fn connected() -> (Client, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let reader = Reader::of_answers(ours.try_clone().unwrap());
         let home = GridHome::of(std::path::Path::new("/")).unwrap();
-        let mut client = Client { home, stream: ours, reader, represented: None };
+        (Client { home, stream: ours, reader, represented: None }, theirs)
+    }
+
+    #[test]
+    fn too_many_connections_are_no_refusal_of_what_was_asked() {
+        let (mut client, theirs) = connected();
         let reason = "256 connections are open".to_owned();
         socket::write(&theirs, &Answer::Busy { reason: reason.clone() }).unwrap();
         socket::write(&theirs, &Answer::refused(RefusalKind::NotAllowed, "it is closed")).unwrap();
@@ -451,10 +456,7 @@ mod tests {
 
     #[test]
     fn what_was_said_before_the_question_could_be_asked_is_heard() {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let reader = Reader::of_answers(ours.try_clone().unwrap());
-        let home = GridHome::of(std::path::Path::new("/")).unwrap();
-        let mut client = Client { home, stream: ours, reader, represented: None };
+        let (mut client, theirs) = connected();
         let reason = "this node was removed".to_owned();
         socket::write(&theirs, &Answer::Busy { reason: reason.clone() }).unwrap();
         drop(theirs);

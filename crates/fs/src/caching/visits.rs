@@ -209,7 +209,7 @@ impl Cache {
             mode,
             refresh_seconds,
             timeout_seconds,
-            unreachable: self.away.lock().as_ref().map(|away| away.why.clone()),
+            unreachable: self.away_reason(),
             fetched_files: self.fetched_files.load(Ordering::Relaxed),
             fetched_bytes: self.fetched_bytes.load(Ordering::Relaxed),
             write_back: None,

@@ -187,7 +187,7 @@ impl Init {
             label(cluster)
                 .map_err(|error| forebay_node::Error::Invalid(crate::output::chain(&error)))
         })?;
-        make_file_system(&home, self.work_placement.map(Into::into), &new.names)?;
+        make_file_system(&home, self.work_placement.map(Into::into), new.names.as_ref())?;
         report(&base, &made, "made cluster")
     }
 }

@@ -105,7 +105,7 @@ impl Status {
                 let view = ClusterView::of(&home, &file, read);
                 let (mut found, waits) = (look(&file, &view), waiters::summary(&view));
                 found.controllers = controllers::all(&book)?;
-                found.names = names::place(&book)?.map_or(found.names, |names| names.place);
+                found.names = names::shown(names::place(&book)?.as_ref()).to_owned();
                 if self.json { put_json(&found) } else { print(&found, waits.as_deref()) }
             }
             Err(error) => {
@@ -174,7 +174,7 @@ fn look(file: &NodeFile, view: &ClusterView) -> Found {
     Found {
         cluster: file.cluster_name.clone(),
         id: file.cluster.to_string(),
-        names: "etcd".to_owned(),
+        names: String::new(),
         nodes: nodes.collect(),
         filesets: filesets.collect(),
         disks: disks.collect(),

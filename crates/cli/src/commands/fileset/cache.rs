@@ -112,10 +112,7 @@ pub fn evict(root: &Path, name: &str, keep: ByteSize, json: bool) -> Result<()> 
             other => bail!("not an answer: {other:?}"),
         }
     } else {
-        let (fs, _lock) = home.open()?.into_file_system(&home)?;
-        let evicted = fs.evict_cache(name, keep.0);
-        fs.close().context("the file system could not be closed cleanly")?;
-        evicted?
+        unmounted(&home, |fs| fs.evict_cache(name, keep.0))?
     };
     if json {
         return put_json(&evicted);
