@@ -125,7 +125,10 @@ impl Grid {
         let count = unknown.count();
         (count > 0).then(|| {
             format!(
-                "host {} has {count} jobs in Slurm of which this agent has no records: only the agent that submitted them can follow them,                  and no second one can stand in for it. Start it on its node with its ROOT, or give this agent another --name. If its ROOT is                  lost, cancel the jobs in Slurm and end them with forebay kill; then this agent may join",
+                "host {} has {count} jobs in Slurm of which this agent has no records: only the agent that \
+                 submitted them can follow them, and no second one can stand in for it. Start it on its node with \
+                 its ROOT, or give this agent another --name. If its ROOT is lost, cancel the jobs in Slurm and \
+                 end them with forebay kill; then this agent may join",
                 joined.host
             )
         })
