@@ -29,6 +29,7 @@ const ASKS: &str = r#"
 {"ask":"history","target":{"job":1,"index":null},"from":[{"job":1,"index":0},2]}
 {"ask":"explain","target":{"job":1,"index":null}}
 {"ask":"wait","job":1}
+{"ask":"wait_element","task":{"job":1,"index":2}}
 {"ask":"flow","flow":{"kill":3}}
 {"ask":"flow","flow":"schedules"}
 {"ask":"watch","job":1}

@@ -48,7 +48,8 @@ struct Contents<'a> {
     listed: BTreeMap<DiskId, Vec<ObjectId>>,
     /// Records of this epoch or before are reconciled by the next mount.
     suspect: Epoch,
-    mounted: bool,
+    /// The next mount removes what nobody claims.
+    is_swept_next: bool,
     object_limit: u64,
     /// Objects that a file claims on the wrong disk.
     adopted: HashSet<ObjectRef>,
@@ -70,7 +71,7 @@ pub(super) fn check(
         removed: removed(superblock),
         listed: BTreeMap::new(),
         suspect: if mounted { superblock.epoch } else { superblock.crashed_epoch },
-        mounted,
+        is_swept_next: mounted || superblock.sweep_due,
         object_limit: superblock.object_limit,
         adopted: HashSet::new(),
         keep_unclaimed: false,
@@ -316,7 +317,7 @@ impl Contents<'_> {
         let in_archive = self.archive(at.disk).is_some();
         let is_kept =
             !in_archive && self.keep_unclaimed && self.size(at)?.is_some_and(|size| size > 0);
-        if self.mounted && at.id.local() < self.object_limit && !is_kept {
+        if self.is_swept_next && at.id.local() < self.object_limit && !is_kept {
             ledger.report.note(format!("{text}: the next mount removes it"));
         } else {
             ledger.found_with(Damage::ObjectUnclaimed, text, Tier::Contents, Fix::Remove(at));

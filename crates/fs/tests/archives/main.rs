@@ -185,6 +185,9 @@ fn what_is_removed_while_the_archive_does_not_answer_goes_with_a_later_mount() {
     drop(fs);
     cold.bucket.set_away(false);
     assert_eq!(cold.objects().len(), 1);
+    let report = cold.fsck(Repair::Never);
+    assert_eq!(report.outcome(), Outcome::Clean, "{:#?}", report.findings);
+    assert!(report.notes.iter().any(|note| note.contains("next mount removes")), "{report:#?}");
     let fs = cold.open();
     fs.sweep().unwrap();
     cold.close(fs);
