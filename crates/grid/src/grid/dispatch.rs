@@ -444,8 +444,11 @@ impl Grid {
         place.is_some_and(|place| self.ledger.config.hosts[place].engine == HostEngine::Slurm)
     }
 
-    /// Limits of the processors and processes of a job in a queue, on a host.
+    /// Limits of the processors and processes of a job in a queue, on a host. Slurm sets its own.
     pub(super) fn limits_on(&self, queue: QueueId, host: HostId) -> Limits {
+        if self.is_slurm(host) {
+            return Limits::default();
+        }
         let place = self.index.hosts[host.0 as usize].config;
         let host = place.map(|place| &self.ledger.config.hosts[place]);
         Limits::of(self.queue_config(queue), host)
