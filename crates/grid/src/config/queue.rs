@@ -3,6 +3,7 @@
 use forebay_base::ByteSize;
 use serde::{Deserialize, Serialize};
 
+use super::Processors;
 use crate::parse::hosts::HostList;
 use crate::parse::period::Period;
 use crate::parse::window::Windows;
