@@ -60,7 +60,7 @@ use crate::terminal::job::{Caller, Ends};
 use crate::user::{Account, account_of};
 use beginning::{Beginning, Lease, Stage};
 use fault::Fault;
-use job::{Begun, Job, exit_of};
+use job::{Begun, Job};
 use orders::{ORDERS, block_orders, orders};
 pub use orders::{WARN, relayed};
 pub use program::VARIABLES;
