@@ -338,6 +338,7 @@ fn a_launch_carries_what_was_asked_for_and_work_that_was_left_is_told_to_who_joi
         time_limit,
         gpus: None,
         wrap: None,
+        limits: Default::default(),
     };
     rig.decide(vec![launch]);
     let told: Vec<Order> = rig.join().try_iter().collect();

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::account::AttemptRecord;
 use crate::advance::AdvanceReservation;
-use crate::config::{Config, HostEngine, Load};
+use crate::config::{Config, HostEngine, Limits, Load};
 use crate::flow::FlowId;
 use crate::flow::event::{FlowEffect, FlowEvent};
 use crate::group::{GroupVerb, JobGroup};
@@ -403,6 +403,8 @@ pub enum Effect {
         gpus: Option<Vec<u32>>,
         /// What surrounds its program, if anything does.
         wrap: Option<Box<Wrap>>,
+        /// Limits that the settings set.
+        limits: Limits,
     },
     /// Tell the host to end a task, if it has it: first gently, then by force. It answers with
     /// [`Event::Exited`] as for any end.

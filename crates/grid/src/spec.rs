@@ -383,6 +383,13 @@ pub enum Exit {
     NotStarted(String),
     /// It was ended, because its memory exceeded its limit, which was so many bytes.
     MemoryLimit(u64),
+    /// It failed with this exit value, after it was refused a process or a thread because of its limit.
+    ProcessLimit {
+        /// The value, as [`Exit::value`] says it.
+        value: u8,
+        /// How many it may have.
+        limit: u32,
+    },
 }
 
 impl Exit {
@@ -395,6 +402,7 @@ impl Exit {
             Exit::Signal(number) => 128_u8.saturating_add(*number),
             Exit::NotStarted(_) => 127,
             Exit::MemoryLimit(_) => 137,
+            Exit::ProcessLimit { value, .. } => *value,
         }
     }
 }
@@ -406,6 +414,9 @@ impl fmt::Display for Exit {
             Exit::Signal(number) => write!(f, "signal {number}"),
             Exit::NotStarted(reason) => write!(f, "not started: {reason}"),
             Exit::MemoryLimit(bytes) => write!(f, "memory limit of {} exceeded", ByteSize(*bytes)),
+            Exit::ProcessLimit { value, limit } => {
+                write!(f, "exit value {value}, limit of {limit} processes and threads reached")
+            }
         }
     }
 }

@@ -172,13 +172,14 @@ fn nothing_of_a_job_outlives_agent_and_shim_that_were_killed() {
 fn groups_go_with_their_jobs_and_the_last_with_the_host() {
     let grid = Fixture::start(1, SHORT);
     assert!(!groups(&grid).is_empty(), "{}", grid.log("h1"));
-    let jobs = grid.submit(&["-J", "many[1-20]", "--mem", "1 GiB"], "setsid sleep 600 & true");
+    let jobs = ["-J", "many[1-20]", "--mem", "1 GiB", "-n", "2"];
+    let jobs = grid.submit(&jobs, "setsid sleep 600 & true");
     wait_until("they have ended", LIMIT, || {
         let all = grid.json(&["jobs", &jobs]);
         all.as_array().is_some_and(|all| all.iter().all(|job| job["state"] == "done"))
     });
-    // Folders of the host are left: one for each hierarchy.
-    wait_until("their groups are gone", LIMIT, || groups(&grid).len() <= 2);
+    // Folders of the host are left: one for each hierarchy, of version 2 and for memory, cpu and pids of version 1.
+    wait_until("their groups are gone", LIMIT, || groups(&grid).len() <= 4);
     let _ = with_escaped(&grid);
     let root = grid.root.display().to_string();
     grid.forebay(&["down", &root, "--now"]).succeeds();
@@ -212,4 +213,73 @@ fn a_job_that_exceeds_its_memory_ends_with_that_reason_or_is_warned_of() {
     assert!(submitted.stderr.contains(warning), "{submitted:?}");
     let hosts = grid.forebay(&["hosts"]).output();
     assert!(hosts.contains("--mem not enforced"), "{hosts}");
+}
+
+/// Whether the host can set a limit; if not, it says why.
+fn has_limit(grid: &Fixture, name: &str) -> bool {
+    assert_ne!(containment(grid), "tree", "{}", grid.log("h1"));
+    let missing = grid.json(&["hosts"])[0]["missing_limits"][name].clone();
+    if let Some(reason) = missing.as_str() {
+        let said = grid.forebay(&["hosts"]).stderr;
+        assert!(said.contains(reason), "{said}");
+        eprintln!("skipped: {reason}");
+    }
+    missing.is_null()
+}
+
+#[test]
+fn a_job_that_is_refused_processes_fails_with_that_reason() {
+    let grid = Fixture::start(1, "[[queue]]\nname = \"normal\"\nprocesses_max = 20\n");
+    if !has_limit(&grid, "processes") {
+        return;
+    }
+    let many = "i=0; while [ $i -lt 40 ]; do sleep 600 & i=$((i+1)); done";
+    let failed = grid.submit(&[], many);
+    grid.wait_for(&failed, "exited");
+    for said in [grid.forebay(&["jobs", &failed]), grid.forebay(&["history", &failed])] {
+        let said = said.output();
+        assert!(said.contains("limit of 20 processes and threads reached"), "{said}");
+    }
+    let copes = grid.submit(&[], &format!("({many}); true"));
+    grid.wait_for(&copes, "done");
+    let runs = grid.submit(&[], "sleep 600");
+    grid.wait_for(&runs, "running");
+    let explained = grid.forebay(&["explain", &runs]).output();
+    assert!(explained.contains("limit it to 20 processes and threads"), "{explained}");
+    grid.forebay(&["kill", &runs]).succeeds();
+    grid.wait_for(&runs, "killed");
+}
+
+/// Has a job write down what its group says of processors, in either version.
+const READS_ITS_GROUP: &str = "\
+find /sys/fs/cgroup -name cgroup.procs 2>/dev/null | while read file; do
+    folder=${file%/cgroup.procs}
+    case $folder in *forebay-*) ;; *) continue ;; esac
+    grep -qx $$ $file || continue
+    for name in cpu.weight cpu.max cpu.shares cpu.cfs_quota_us; do
+        [ ! -e $folder/$name ] || echo $name $(cat $folder/$name)
+    done
+done >said";
+
+#[test]
+fn processors_of_a_job_follow_its_slots() {
+    let of_host = "[[host]]\nname = \"h1\"\nprocessors = \"slots\"\n";
+    for (settings, unified, legacy) in [
+        ("", ["cpu.weight 300", "cpu.max max"], ["cpu.shares 3072", "cpu.cfs_quota_us -1"]),
+        (
+            of_host,
+            ["cpu.weight 300", "cpu.max 300000"],
+            ["cpu.shares 3072", "cpu.cfs_quota_us 300000"],
+        ),
+    ] {
+        let grid = Fixture::start(1, settings);
+        if !has_limit(&grid, "processors") {
+            return;
+        }
+        let job = grid.submit(&["-n", "3"], READS_ITS_GROUP);
+        grid.wait_for(&job, "done");
+        let said = std::fs::read_to_string(grid.jobs.join("said")).expect("reads");
+        let has = |words: [&str; 2]| words.iter().all(|words| said.contains(words));
+        assert!(has(unified) || has(legacy), "{said}");
+    }
 }

@@ -200,7 +200,8 @@ impl Agent {
             note: notes.and_then(|said| said.get(&run)).cloned(),
         };
         let runs = known.into_iter().map(one).collect();
-        self.report(Report::Using { containment, runs });
+        let missing = self.missing.clone();
+        self.report(Report::Using { containment, runs, missing });
     }
 
     fn is_alive(&self, run: &(TaskId, Attempt)) -> bool {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use crate::cgroup::{Memory, Places, remove};
+use crate::cgroup::{Places, remove};
 use crate::files;
 use crate::run::Run;
 
@@ -68,14 +68,21 @@ pub fn sweep(agent: &Path, keep: Keep<'_>) -> Result<()> {
             let is_held = Run::named(agent, &run).is_held().unwrap_or(true);
             is_empty &= !is_held && places.is_ended(&run);
         }
-        if let Memory::Legacy(folder) = &places.memory {
+        for folder in places.legacy() {
             for run in subfolders(folder) {
                 is_empty &= !places.unified.join(&run).exists() && remove(&folder.join(&run));
             }
         }
-        let is_current = matches!(keep, Keep::Current(Some(current)) if current == places);
+        let current = match keep {
+            Keep::Current(current) => current,
+            Keep::Nothing => None,
+        };
+        let is_current = current == Some(places);
         if !is_current && is_empty {
-            is_empty = places.folders().map(remove).fold(true, |all, one| all & one);
+            // An agent that had other controllers may have used some of the same folders.
+            let in_use: Vec<&Path> = current.into_iter().flat_map(Places::folders).collect();
+            let unused = places.folders().filter(|folder| !in_use.contains(folder));
+            is_empty = unused.map(remove).fold(true, |all, one| all & one);
         }
         if is_current || !is_empty {
             left.push(places.clone());

@@ -40,7 +40,7 @@ use crate::agent::watchdog::Watchdog;
 use crate::cgroup::{Parent, Places};
 use crate::home::GridHome;
 use crate::protocol::socket::Unknown;
-use crate::protocol::{Launch, Order, Report};
+use crate::protocol::{Launch, Missing, Order, Report};
 use crate::run::{End, Run, Task, Wanted, uptime_ms};
 use areas::{Areas, KeptElsewhere};
 pub use ending::end_left_jobs;
@@ -175,6 +175,8 @@ struct Agent {
     watchdog: Watchdog,
     /// Where the groups of its jobs are made.
     groups: Option<Places>,
+    /// What they cannot limit, and why.
+    missing: Missing,
     /// What its runs use now, as far as their shims have said.
     using: BTreeMap<(TaskId, Attempt), Usage>,
     /// What their work areas hold, as far as that was measured.

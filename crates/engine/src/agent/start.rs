@@ -23,9 +23,10 @@ use super::vigil::Vigil;
 use super::watchdog::Watchdog;
 use super::{Agent, CONNECT_PAUSE_MS, Input, Settings, Unsent, load, metrics};
 use crate::area::{self, place};
-use crate::cgroup::{self, Parent, Places};
+use crate::cgroup::{self, Found, Parent, Places};
 use crate::cluster::Cluster;
 use crate::files::{self, claim_soon, folder};
+use crate::protocol::{Limited, Missing};
 use crate::run::{self, Run};
 
 /// Runs an agent until SIGTERM, which leaves its jobs alone, or SIGINT, which ends them.
@@ -63,7 +64,8 @@ pub fn run(settings: Settings) -> Result<()> {
     let free_max = usize::try_from(settings.slots).unwrap_or(usize::MAX);
     let nursery = Nursery::new(settings.shim.clone(), own.clone(), free_max);
     let watchdog = Watchdog::new(settings.shim.clone(), own.clone());
-    let groups = if in_slurm { None } else { find_groups(&settings, &own)? };
+    let (groups, missing) =
+        if in_slurm { Default::default() } else { find_groups(&settings, &own)? };
     let (slurm, found) = match in_slurm {
         true => {
             let (slurm, found) = Slurm::begin(&settings, own.clone(), inputs.clone())?;
@@ -97,6 +99,7 @@ pub fn run(settings: Settings) -> Result<()> {
         nursery,
         watchdog,
         groups,
+        missing,
         using: BTreeMap::new(),
         area_bytes: BTreeMap::new(),
         space: Space::begin(inputs.clone())?,
@@ -143,23 +146,34 @@ fn address_of(settings: &Settings) -> Result<String> {
     Ok(host.trim_start_matches('[').trim_end_matches(']').to_owned())
 }
 
-/// Finds out where the groups of jobs are made, and says so; what an agent before this one has left is ended.
-fn find_groups(settings: &Settings, own: &Path) -> Result<Option<Places>> {
+/// Finds out where the groups of jobs are made and what cannot be limited there, and says so; what an agent before this one
+/// has left is ended.
+fn find_groups(settings: &Settings, own: &Path) -> Result<(Option<Places>, Missing)> {
     let name = format!("forebay-{}-{}", settings.home.id()?, settings.name);
-    let groups = match cgroup::find(&settings.cgroup, &name) {
-        Ok(groups) => groups,
-        Err(error) if settings.cgroup == Parent::Own => {
-            tracing::warn!("jobs have no control groups: {error:#}");
-            None
+    let (groups, missing) = match cgroup::find(&settings.cgroup, &name) {
+        Ok(Some(Found { places, missing })) => (Some(places), missing),
+        Ok(None) => (None, Missing::new()),
+        // Nobody has named these: they come with the defaults and with the packages.
+        Err(error) if matches!(settings.cgroup, Parent::Own | Parent::Below(_)) => {
+            let reason = format!("jobs have no control groups: {error:#}");
+            tracing::warn!("{reason}");
+            (None, Limited::ALL.map(|what| (what, reason.clone())).into())
         }
         Err(error) => return Err(error.context(format!("--cgroup {}", settings.cgroup))),
     };
     if let Some(groups) = &groups {
-        tracing::info!(folder = %groups.unified.display(), memory = ?groups.memory, "jobs have control groups");
+        tracing::info!(
+            folder = %groups.unified.display(),
+            memory = ?groups.memory,
+            processors = ?groups.processors,
+            processes = ?groups.processes,
+            "jobs have control groups"
+        );
+        missing.iter().for_each(|(what, reason)| tracing::info!("{}: {reason}", what.lost()));
         remember(own, groups)?;
     }
     sweep(own, Keep::Current(groups.as_ref()))?;
-    Ok(groups)
+    Ok((groups, missing))
 }
 
 /// Lets this process open as many files as it may: each job takes one.

@@ -7,23 +7,38 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use forebay_process::mounts::{self, Mount};
 
-use super::group;
-use super::{Memory, Parent, Places};
+use super::enable::{LEAF, Movable, enable};
+use super::{Controller, Parent, Places, group};
+use crate::protocol::{Limited, Missing};
+
+/// Where groups of jobs are made, and what cannot be limited there.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Where.
+    pub places: Places,
+    /// What, and why.
+    pub missing: Missing,
+}
 
 /// Makes the folder for the groups of a host; `name` is its own. None where jobs shall have no groups.
 ///
 /// # Errors
 /// If there can be none: the reason.
-pub fn find(parent: &Parent, name: &str) -> Result<Option<Places>> {
+pub fn find(parent: &Parent, name: &str) -> Result<Option<Found>> {
+    const NOT_MOUNTED: &str = "no cgroup version 2 is mounted";
     let mounts = mounts::all();
     let own = fs::read_to_string("/proc/self/cgroup").context("/proc/self/cgroup")?;
-    let base = match parent {
+    let (base, movable) = match parent {
         Parent::None => return Ok(None),
         Parent::Own => {
-            let base = own_folder(&mounts, &own, Hierarchy::Unified);
-            base.context("no cgroup version 2 is mounted")?
+            let folder = own_folder(&mounts, &own, None).context(NOT_MOUNTED)?;
+            (beside_leaf(folder), Movable::Own)
         }
-        Parent::Folder(folder) => folder.clone(),
+        Parent::Folder(folder) => (folder.clone(), Movable::All),
+        Parent::Below(path) => {
+            let mount = mounts.iter().find(|mount| mount.file_system == "cgroup2");
+            (mount.context(NOT_MOUNTED)?.mountpoint.join(path), Movable::All)
+        }
     };
     let shown = || base.display().to_string();
     ensure!(base.join("cgroup.procs").exists(), "{} is not a cgroup folder", shown());
@@ -33,12 +48,32 @@ pub fn find(parent: &Parent, name: &str) -> Result<Option<Places>> {
         group::remove(&unified);
         anyhow::bail!("{}: no cgroup.kill (version 2 of Linux 5.14 or later has it)", shown());
     }
-    let memory = if has_memory(&base, &unified) {
-        Memory::Unified
-    } else {
-        legacy(&mounts, &own, name).map_or(Memory::None, Memory::Legacy)
+    let mut missing = Missing::new();
+    let mut find = |what, controller, file| {
+        let reason = match enable(&base, &unified, controller, movable) {
+            Ok(()) => return Controller::Unified,
+            Err(reason) => reason,
+        };
+        let reason = match legacy(&mounts, &own, name, controller, file) {
+            Some(Ok(folder)) => return Controller::Legacy(folder),
+            Some(Err(reason)) => reason,
+            None => reason,
+        };
+        missing.insert(what, reason);
+        Controller::None
     };
-    Ok(Some(Places { unified, memory }))
+    let memory = find(Limited::Memory, "memory", "memory.limit_in_bytes");
+    let processors = find(Limited::Processors, "cpu", "cpu.shares");
+    let processes = find(Limited::Processes, "pids", "pids.max");
+    Ok(Some(Found { places: Places { unified, memory, processors, processes }, missing }))
+}
+
+/// The folder in which groups are made, if this process is in the one that keeps it out of the way of them.
+fn beside_leaf(own: PathBuf) -> PathBuf {
+    match own.parent() {
+        Some(above) if own.ends_with(LEAF) => above.to_owned(),
+        _ => own,
+    }
 }
 
 fn make(folder: &Path) -> std::io::Result<()> {
@@ -48,62 +83,43 @@ fn make(folder: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Whether groups below this folder have the memory controller of version 2. It is asked for; a group with processes
-/// of its own, but for the root, cannot give it.
-fn has_memory(base: &Path, unified: &Path) -> bool {
-    let has = |folder: &Path, file: &str| {
-        let words = fs::read_to_string(folder.join(file)).unwrap_or_default();
-        words.split_whitespace().any(|word| word == "memory")
-    };
-    for folder in [base, unified] {
-        let given = "cgroup.subtree_control";
-        if !has(folder, given)
-            && (!has(folder, "cgroup.controllers")
-                || fs::write(folder.join(given), "+memory").is_err())
-        {
-            return false;
-        }
+/// The folder for groups of version 1 with a controller, whose groups have this file, or why there can be none; none if
+/// version 1 does not have the controller.
+fn legacy(
+    mounts: &[Mount],
+    own: &str,
+    name: &str,
+    controller: &str,
+    file: &str,
+) -> Option<Result<PathBuf, String>> {
+    let folder = own_folder(mounts, own, Some(controller))?.join(name);
+    if let Err(error) = make(&folder) {
+        return Some(Err(format!("{}: {error}", folder.display())));
     }
-    true
-}
-
-/// The folder for groups of version 1 that limit memory, if there can be one.
-fn legacy(mounts: &[Mount], own: &str, name: &str) -> Option<PathBuf> {
-    let folder = own_folder(mounts, own, Hierarchy::Memory)?.join(name);
-    make(&folder).ok()?;
-    if folder.join("memory.limit_in_bytes").exists() {
-        return Some(folder);
+    if folder.join(file).exists() {
+        return Some(Ok(folder));
     }
     group::remove(&folder);
-    None
+    Some(Err(format!("{}: the kernel has no {file}", folder.display())))
 }
 
-/// Hierarchies of groups.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Hierarchy {
-    /// Version 2.
-    Unified,
-    /// The one of version 1 that has the memory controller.
-    Memory,
-}
-
-/// The folder of this process's own group: what /proc/self/cgroup says, below the mount that shows it.
-fn own_folder(mounts: &[Mount], own: &str, hierarchy: Hierarchy) -> Option<PathBuf> {
+/// The folder of this process's own group, of version 2 or of the hierarchy of version 1 with a controller: what
+/// /proc/self/cgroup says, below the mount that shows it.
+fn own_folder(mounts: &[Mount], own: &str, controller: Option<&str>) -> Option<PathBuf> {
+    let has = |words: &str| words.split(',').any(|word| Some(word) == controller);
     let path = own.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
         let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-        let is_it = match hierarchy {
-            Hierarchy::Unified => number == "0" && controllers.is_empty(),
-            Hierarchy::Memory => controllers.split(',').any(|word| word == "memory"),
+        let is_it = match controller {
+            None => number == "0" && controllers.is_empty(),
+            Some(_) => has(controllers),
         };
         is_it.then_some(path)
     })?;
     mounts.iter().find_map(|mount| {
-        let is_it = match (hierarchy, mount.file_system.as_str()) {
-            (Hierarchy::Unified, "cgroup2") => true,
-            (Hierarchy::Memory, "cgroup") => {
-                mount.options.split(',').any(|option| option == "memory")
-            }
+        let is_it = match (controller, mount.file_system.as_str()) {
+            (None, "cgroup2") => true,
+            (Some(_), "cgroup") => has(&mount.options),
             _ => false,
         };
         // A mount of a part shows only what is below that.
@@ -121,20 +137,31 @@ mod tests {
     const HYBRID: &[u8] = b"\
 30 20 0:26 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
 31 20 0:27 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw,nsdelegate";
+    const CO_MOUNTED: &[u8] =
+        b"32 20 0:28 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct";
 
     #[test]
     fn the_own_group_is_found_where_its_hierarchy_is_mounted() {
         let own = "4:memory:/a/b\n1:name=systemd:/x\n0::/c d";
-        let find = |hierarchy| own_folder(&parse_all(HYBRID), own, hierarchy);
-        assert_eq!(find(Hierarchy::Memory), Some("/sys/fs/cgroup/memory/a/b".into()));
-        assert_eq!(find(Hierarchy::Unified), Some("/sys/fs/cgroup/unified/c d".into()));
+        let find = |controller| own_folder(&parse_all(HYBRID), own, controller);
+        assert_eq!(find(Some("memory")), Some("/sys/fs/cgroup/memory/a/b".into()));
+        assert_eq!(find(None), Some("/sys/fs/cgroup/unified/c d".into()));
+        assert_eq!(find(Some("cpu")), None);
+        let both = own_folder(&parse_all(CO_MOUNTED), "3:cpu,cpuacct:/x", Some("cpu"));
+        assert_eq!(both, Some("/sys/fs/cgroup/cpu,cpuacct/x".into()));
         let pure = b"25 1 0:22 /machine /sys/fs/cgroup rw - cgroup2 none rw";
         let pure = parse_all(pure);
-        let find = |own| own_folder(&pure, own, Hierarchy::Unified);
+        let find = |own| own_folder(&pure, own, None);
         assert_eq!(find("0::/machine/one"), Some("/sys/fs/cgroup/one".into()));
         assert_eq!(find("0::/other"), None);
-        assert_eq!(own_folder(&pure, own, Hierarchy::Memory), None);
-        assert_eq!(own_folder(&[], own, Hierarchy::Unified), None);
+        assert_eq!(own_folder(&pure, own, Some("memory")), None);
+        assert_eq!(own_folder(&[], own, None), None);
+    }
+
+    #[test]
+    fn an_agent_that_moved_finds_the_group_that_it_moved_from() {
+        assert_eq!(beside_leaf("/c/x.scope/forebay-agent".into()), Path::new("/c/x.scope"));
+        assert_eq!(beside_leaf("/c/x.scope".into()), Path::new("/c/x.scope"));
     }
 
     #[test]

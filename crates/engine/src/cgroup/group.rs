@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use super::{Memory, Places};
+use super::{Controller, Limits, Places};
 
 /// Processor time in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -26,22 +26,39 @@ pub struct Processor {
 pub struct Group {
     folder: PathBuf,
     file: OwnedFd,
-    limit: Option<Limit>,
+    /// Groups of version 1 with the same processes.
+    legacy: Vec<Legacy>,
+    memory: Option<Limit>,
+    processes: Option<Limit>,
 }
 
-/// A limit of memory.
+/// A group of version 1, and its file of processes.
+struct Legacy {
+    folder: PathBuf,
+    tasks: File,
+}
+
+/// A limit, and where the kernel counts what it did because of it.
 struct Limit {
-    bytes: u64,
-    /// Folder of the group that has it, if that is another one, and its file of processes.
-    legacy: Option<(PathBuf, File)>,
+    most: u64,
+    events: PathBuf,
+    word: &'static str,
+}
+
+impl Limit {
+    /// Itself, if the kernel did something because of it.
+    fn reached(&self) -> Option<u64> {
+        let text = small::text(&*self.events).unwrap_or_default();
+        (number_of(&text, self.word)? > 0).then_some(self.most)
+    }
 }
 
 impl Group {
-    /// Makes the group of a run, with a limit of memory if one is wanted and can be set.
+    /// Makes the group of a run, with the limits that can be set.
     ///
     /// # Errors
     /// If it cannot be made; then there is none.
-    pub fn make(places: &Places, run: &str, memory_bytes: Option<u64>) -> io::Result<Group> {
+    pub fn make(places: &Places, run: &str, limits: &Limits) -> io::Result<Group> {
         let folder = places.unified.join(run);
         fs::create_dir(&folder)?;
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
@@ -52,59 +69,96 @@ impl Group {
                 return Err(error.into());
             }
         };
-        let mut group = Group { folder, file, limit: None };
-        group.limit = match memory_bytes {
-            Some(bytes) => group.limit_memory(&places.memory, run, bytes)?,
-            None => None,
-        };
+        let mut group = Group { folder, file, legacy: Vec::new(), memory: None, processes: None };
+        if let Some(bytes) = limits.memory_bytes {
+            group.limit_memory(&places.memory, run, bytes)?;
+        }
+        group.share_processors(&places.processors, run, limits)?;
+        if let Some(most) = limits.processes_max {
+            group.limit_processes(&places.processes, run, most)?;
+        }
         Ok(group)
     }
 
-    fn limit_memory(&self, memory: &Memory, run: &str, bytes: u64) -> io::Result<Option<Limit>> {
-        match memory {
-            Memory::None => Ok(None),
-            Memory::Unified => {
-                fs::write(self.folder.join("memory.max"), bytes.to_string())?;
-                // Memory that is swapped out is memory that the job has; without a swap there is no such file.
-                let _ = fs::write(self.folder.join("memory.swap.max"), "0");
-                let _ = fs::write(self.folder.join("memory.oom.group"), "1");
-                Ok(Some(Limit { bytes, legacy: None }))
-            }
-            Memory::Legacy(base) => {
-                let folder = base.join(run);
-                fs::create_dir(&folder)?;
-                let set = || {
-                    fs::write(folder.join("memory.limit_in_bytes"), bytes.to_string())?;
-                    let _ =
-                        fs::write(folder.join("memory.memsw.limit_in_bytes"), bytes.to_string());
-                    File::options().write(true).open(folder.join("tasks"))
-                };
-                match set() {
-                    Ok(tasks) => Ok(Some(Limit { bytes, legacy: Some((folder, tasks)) })),
-                    Err(error) => {
-                        remove(&folder);
-                        Err(error)
-                    }
+    /// The folder in which limits of a controller are set; none if there is no such controller.
+    fn place(&mut self, controller: &Controller, run: &str) -> io::Result<Option<PathBuf>> {
+        let base = match controller {
+            Controller::None => return Ok(None),
+            Controller::Unified => return Ok(Some(self.folder.clone())),
+            Controller::Legacy(base) => base,
+        };
+        let folder = base.join(run);
+        // Two controllers may share a hierarchy.
+        if self.legacy.iter().all(|legacy| legacy.folder != folder) {
+            fs::create_dir(&folder)?;
+            match File::options().write(true).open(folder.join("tasks")) {
+                Ok(tasks) => self.legacy.push(Legacy { folder: folder.clone(), tasks }),
+                Err(error) => {
+                    remove(&folder);
+                    return Err(error);
                 }
             }
         }
+        Ok(Some(folder))
     }
 
-    /// What a process of the job writes a zero to before it is executed, if memory is limited by a group of its own.
-    /// To `tasks` and not to `cgroup.procs`, as a lone thread need not wait for others.
-    pub fn tasks(&self) -> Option<BorrowedFd<'_>> {
-        self.limit.as_ref()?.legacy.as_ref().map(|(_, tasks)| tasks.as_fd())
+    fn limit_memory(&mut self, controller: &Controller, run: &str, bytes: u64) -> io::Result<()> {
+        let Some(folder) = self.place(controller, run)? else { return Ok(()) };
+        let events = if controller.is_unified() {
+            fs::write(folder.join("memory.max"), bytes.to_string())?;
+            // Memory that is swapped out is memory that the job has; without a swap there is no such file.
+            let _ = fs::write(folder.join("memory.swap.max"), "0");
+            let _ = fs::write(folder.join("memory.oom.group"), "1");
+            "memory.events"
+        } else {
+            fs::write(folder.join("memory.limit_in_bytes"), bytes.to_string())?;
+            let _ = fs::write(folder.join("memory.memsw.limit_in_bytes"), bytes.to_string());
+            "memory.oom_control"
+        };
+        self.memory = Some(Limit { most: bytes, events: folder.join(events), word: "oom_kill" });
+        Ok(())
+    }
+
+    fn share_processors(
+        &mut self,
+        controller: &Controller,
+        run: &str,
+        limits: &Limits,
+    ) -> io::Result<()> {
+        let files = if controller.is_unified() { limits.unified() } else { limits.legacy() };
+        if files.is_empty() {
+            return Ok(());
+        }
+        let Some(folder) = self.place(controller, run)? else { return Ok(()) };
+        files.into_iter().try_for_each(|(file, text)| fs::write(folder.join(file), text))
+    }
+
+    fn limit_processes(&mut self, controller: &Controller, run: &str, most: u32) -> io::Result<()> {
+        let Some(folder) = self.place(controller, run)? else { return Ok(()) };
+        fs::write(folder.join("pids.max"), most.to_string())?;
+        let events = folder.join("pids.events");
+        self.processes = Some(Limit { most: most.into(), events, word: "max" });
+        Ok(())
+    }
+
+    /// Puts the calling process into the groups of version 1, if there are any; it is called before the program of the job
+    /// is executed, makes system calls only, and allocates nothing. To `tasks` and not to `cgroup.procs`, as a lone thread
+    /// need not wait for others.
+    pub fn enter_legacy(&self) -> rustix::io::Result<()> {
+        for legacy in &self.legacy {
+            rustix::io::write(&legacy.tasks, b"0")?;
+        }
+        Ok(())
     }
 
     /// The limit of memory in bytes, if something of the job was killed because of it.
     pub fn exceeded(&self) -> Option<u64> {
-        let limit = self.limit.as_ref()?;
-        let path = match &limit.legacy {
-            None => self.folder.join("memory.events"),
-            Some((folder, _)) => folder.join("memory.oom_control"),
-        };
-        let text = fs::read_to_string(path).unwrap_or_default();
-        (number_of(&text, "oom_kill")? > 0).then_some(limit.bytes)
+        self.memory.as_ref()?.reached()
+    }
+
+    /// The limit of processes and threads, if the job was refused one because of it.
+    pub fn refused(&self) -> Option<u32> {
+        u32::try_from(self.processes.as_ref()?.reached()?).ok()
     }
 
     /// What the processes in it have used, those that have ended as well.
@@ -164,8 +218,8 @@ impl Drop for Group {
     fn drop(&mut self) {
         // What is left is removed by whoever comes next: agent, next agent, or next start of the job.
         remove(&self.folder);
-        if let Some((folder, _)) = self.limit.take().and_then(|limit| limit.legacy) {
-            remove(&folder);
+        for legacy in &self.legacy {
+            remove(&legacy.folder);
         }
     }
 }
@@ -228,6 +282,8 @@ fn number_of(text: &str, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use forebay_grid::config::Processors;
+
     use super::*;
 
     #[test]
@@ -235,6 +291,57 @@ mod tests {
         let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
         assert_eq!(number_of(text, "oom_kill"), Some(3));
         assert_eq!(number_of(text, "oom"), None);
+    }
+
+    /// In a folder that is no group, where what is written can be read: this path is for machines without version 1.
+    #[test]
+    fn limits_of_version_2_are_set_in_the_group_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let unified = || Controller::Unified;
+        let places = Places {
+            unified: folder.path().to_owned(),
+            memory: unified(),
+            processors: unified(),
+            processes: unified(),
+        };
+        let limits = Limits {
+            memory_bytes: Some(64 << 20),
+            slots: 2,
+            processors: Processors::Slots,
+            processes_max: Some(100),
+        };
+        let group = Group::make(&places, "run", &limits).unwrap();
+        let own = folder.path().join("run");
+        for (file, expected) in [
+            ("memory.max", "67108864"),
+            ("memory.swap.max", "0"),
+            ("memory.oom.group", "1"),
+            ("cpu.weight", "200"),
+            ("cpu.max", "200000 100000"),
+            ("pids.max", "100"),
+        ] {
+            assert_eq!(fs::read_to_string(own.join(file)).unwrap(), expected, "{file}");
+        }
+        assert_eq!((group.exceeded(), group.refused()), (None, None));
+        fs::write(own.join("memory.events"), "low 0\nmax 9\noom 1\noom_kill 1\n").unwrap();
+        fs::write(own.join("pids.events"), "max 3\n").unwrap();
+        assert_eq!((group.exceeded(), group.refused()), (Some(64 << 20), Some(100)));
+    }
+
+    #[test]
+    fn a_job_of_one_slot_without_limits_has_one_group_and_writes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let legacy = folder.path().join("cpu");
+        let places = Places {
+            unified: folder.path().to_owned(),
+            memory: Controller::None,
+            processors: Controller::Legacy(legacy),
+            processes: Controller::None,
+        };
+        let limits = Limits { slots: 1, ..Limits::default() };
+        let _group = Group::make(&places, "run", &limits).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(folder.path().join("run")).unwrap().count(), 0);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::controller::lookups::{Lookup, Question};
 use crate::controller::outboxes::Outboxes;
 use crate::engine::Watch;
 use crate::protocol::flow;
-use crate::protocol::{Answer, Ask, Containment, Order, Report, Using};
+use crate::protocol::{Answer, Ask, Containment, Missing, Order, Report, Using};
 
 /// Something for the controller.
 pub enum Input {
@@ -112,6 +112,7 @@ pub(crate) enum Follow {
         host: HostName,
         containment: Containment,
         runs: Vec<Using>,
+        missing: Missing,
     },
     Noted {
         host: HostName,
@@ -199,14 +200,14 @@ fn report_event(host: HostName, report: Report) -> (Option<Event>, Follow) {
             let follow = Follow::Started { task, attempt, pid };
             return (Some(Event::Started { host, task, attempt }), follow);
         }
-        Report::Using { containment, runs } => {
+        Report::Using { containment, runs, missing } => {
             let measured = runs.iter().filter_map(|run| {
                 let &Using { task, attempt, area_bytes, .. } = run;
                 Some(AreaSize { task, attempt, bytes: area_bytes? })
             });
             let sizes: Vec<AreaSize> = measured.collect();
             let event = (!sizes.is_empty()).then(|| Event::AreaSizes { host: host.clone(), sizes });
-            return (event, Follow::Using { host, containment, runs });
+            return (event, Follow::Using { host, containment, runs, missing });
         }
         Report::Areas { .. } | Report::Reaped { .. } | Report::CheckpointKept { .. } => {
             return (None, Follow::Areas { host, report });

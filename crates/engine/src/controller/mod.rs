@@ -463,7 +463,9 @@ impl<S: Store> Controller<S> {
                 self.note_start(task, attempt);
             }
             Follow::Areas { host, report } => self.take_areas(&host, report),
-            Follow::Using { host, containment, runs } => self.uses.take(host, containment, runs),
+            Follow::Using { host, containment, runs, missing } => {
+                self.uses.take(host, containment, runs, missing);
+            }
             Follow::Noted { host, ended } => self.note(&host, ended),
             Follow::Connected { host, ended, .. } => {
                 self.note(&host, ended);
@@ -497,7 +499,17 @@ impl<S: Store> Controller<S> {
             Effect::Rejected(refusal) => {
                 return Some(Answer::Refused(refusal.into()));
             }
-            Effect::Launch { task, attempt, requeues, host, slots, time_limit, gpus, wrap } => {
+            Effect::Launch {
+                task,
+                attempt,
+                requeues,
+                host,
+                slots,
+                time_limit,
+                gpus,
+                wrap,
+                limits,
+            } => {
                 let user = self.engine.owner(task.job)?.clone();
                 let mut spec = self.engine.spec(task.job)?.clone();
                 // Hosts need not understand it, and those of an earlier version might not.
@@ -515,6 +527,7 @@ impl<S: Store> Controller<S> {
                     time_limit,
                     gpus,
                     wrap,
+                    limits,
                 };
                 self.outboxes.tell(&host, Order::Launch(Box::new(launch)));
             }

@@ -8,7 +8,7 @@ use forebay_grid::grid::{Explanation, Reason};
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::{Attempt, HostName, TaskId};
 
-use crate::protocol::{Answer, Containment, Health, JobView, Using};
+use crate::protocol::{Answer, Containment, Health, JobView, Missing, Using};
 
 /// What hosts said last. Memory: one entry for each job that runs.
 #[derive(Default)]
@@ -18,6 +18,7 @@ pub(crate) struct Uses {
 
 struct Host {
     containment: Containment,
+    missing: Missing,
     runs: HashMap<TaskId, Run>,
     /// What Slurm says of those that run through it.
     notes: HashMap<TaskId, String>,
@@ -31,14 +32,20 @@ struct Run {
 
 impl Uses {
     /// Takes what a host says in place of what it said before.
-    pub fn take(&mut self, host: HostName, containment: Containment, runs: Vec<Using>) {
+    pub fn take(
+        &mut self,
+        host: HostName,
+        containment: Containment,
+        runs: Vec<Using>,
+        missing: Missing,
+    ) {
         let note = |run: &Using| Some((run.task, run.note.clone()?));
         let notes = runs.iter().filter_map(note).collect();
         let runs = runs.into_iter().map(|run| {
             let Using { task, attempt, usage, health, .. } = run;
             (task, Run { attempt, usage, health })
         });
-        self.hosts.insert(host, Host { containment, runs: runs.collect(), notes });
+        self.hosts.insert(host, Host { containment, missing, runs: runs.collect(), notes });
     }
 
     /// Adds to the explanation of a task what Slurm says of the start that is on its host.
@@ -55,7 +62,9 @@ impl Uses {
         match answer {
             Answer::Hosts { hosts, .. } => {
                 for view in hosts {
-                    view.containment = self.hosts.get(&view.name).map(|host| host.containment);
+                    let host = self.hosts.get(&view.name);
+                    view.containment = host.map(|host| host.containment);
+                    view.missing_limits = host.map(|host| host.missing.clone()).unwrap_or_default();
                 }
             }
             Answer::Jobs { jobs, .. } => {

@@ -1,6 +1,8 @@
 //! What the controller tells an agent, and what an agent reports.
 
-use forebay_grid::config::Load;
+use std::collections::BTreeMap;
+
+use forebay_grid::config::{Limits, Load};
 use forebay_grid::event::{JobSignal, KillReason, Loss};
 use forebay_grid::parse::period::Period;
 use forebay_grid::spec::{Exit, JobSpec, Usage};
@@ -45,6 +47,9 @@ pub struct Launch {
     /// How it is watched, if it is a service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<ServiceWatch>,
+    /// Limits that the settings set.
+    #[serde(default, skip_serializing_if = "Limits::are_default")]
+    pub limits: Limits,
 }
 
 /// How a service is watched on its host.
@@ -206,6 +211,36 @@ pub enum Containment {
     Slurm,
 }
 
+/// What a host may limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limited {
+    /// Memory.
+    Memory,
+    /// Processors.
+    Processors,
+    /// Processes and threads.
+    Processes,
+}
+
+impl Limited {
+    /// All of them.
+    pub const ALL: [Limited; 3] = [Limited::Memory, Limited::Processors, Limited::Processes];
+
+    /// What is lost without it.
+    #[must_use]
+    pub fn lost(self) -> &'static str {
+        match self {
+            Limited::Memory => "--mem is not enforced",
+            Limited::Processors => "processors are not shared by slots, nor limited",
+            Limited::Processes => "processes_max is not enforced",
+        }
+    }
+}
+
+/// What a host cannot limit, and why.
+pub type Missing = BTreeMap<Limited, String>;
+
 /// What a start of a task uses while it runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Using {
@@ -242,6 +277,9 @@ pub enum Report {
         containment: Containment,
         /// All that run there, as far as it is known.
         runs: Vec<Using>,
+        /// What the host cannot limit.
+        #[serde(default, skip_serializing_if = "Missing::is_empty")]
+        missing: Missing,
     },
     /// A task was started.
     Started {

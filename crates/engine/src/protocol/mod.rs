@@ -17,7 +17,9 @@ pub(crate) mod socket;
 mod usage;
 mod view;
 
-pub use agent::{Containment, Health, Launch, Order, Report, ServiceWatch, Using};
+pub use agent::{
+    Containment, Health, Launch, Limited, Missing, Order, Report, ServiceWatch, Using,
+};
 pub use answer::{Answer, Refusal, RefusalKind, unknown_word};
 pub use area::{Area, AreaKind, AreaState, AreaView, Orphans, Seen, Sizes};
 pub use ask::{Ask, Detail, Page, Start};

@@ -11,7 +11,7 @@ use forebay_grid::vocabulary::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::Containment;
+use super::{Containment, Missing};
 
 /// One task, for people and scripts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -186,6 +186,9 @@ pub struct HostView {
     /// What holds its jobs, as far as it was reported.
     #[serde(default)]
     pub containment: Option<Containment>,
+    /// What it cannot limit, and why, as far as it was reported.
+    #[serde(default, skip_serializing_if = "Missing::is_empty")]
+    pub missing_limits: Missing,
     /// Features that it has, by the settings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<String>,

@@ -131,6 +131,7 @@ mod tests {
             wrap: None,
             checkpoint_bounds: None,
             watch: None,
+            limits: Default::default(),
         };
         let (root, work) = (agent.to_owned(), agent.join("work"));
         let host = "h1".parse().unwrap();

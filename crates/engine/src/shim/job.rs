@@ -65,9 +65,8 @@ impl Job {
         let Some(caller) = caller else {
             let progress = Progress::default();
             let mut become_job = become_job(task, account, Channels::Files, &progress)?;
-            let tasks = group.as_ref().and_then(|group| group.tasks());
             let mut prepare = || {
-                tasks.map(|tasks| rustix::io::write(tasks, b"0")).transpose()?;
+                group.iter().try_for_each(|group| group.enter_legacy())?;
                 become_job()
             };
             let program = Program::of(&command).map_err(anyhow::Error::from)?;
@@ -81,8 +80,7 @@ impl Job {
         if let Some(group) = group.clone() {
             let enter = move || {
                 enter_group(group.as_fd())?;
-                group.tasks().map(|tasks| rustix::io::write(tasks, b"0")).transpose()?;
-                Ok(())
+                Ok(group.enter_legacy()?)
             };
             // SAFETY: as above. The group is kept by the parent, so that nothing is freed in the child.
             unsafe { command.pre_exec(enter) };
@@ -168,6 +166,23 @@ impl Job {
         usage
     }
 
+    /// How it ended, with the limit that it ran into. A job that succeeds has coped with being refused processes.
+    pub fn exit(&self, ended: &Ended) -> Exit {
+        let exit = exit_of(ended);
+        let Some(group) = &self.group else { return exit };
+        if let Some(bytes) = group.exceeded() {
+            return Exit::MemoryLimit(bytes);
+        }
+        match exit {
+            // Others than the job itself kill by that signal, and what they mean by it counts.
+            Exit::Code(0) | Exit::Signal(9) => exit,
+            _ => match group.refused() {
+                Some(limit) => Exit::ProcessLimit { value: exit.value(), limit },
+                None => exit,
+            },
+        }
+    }
+
     /// Its first process, which has the number of its group.
     fn first(&self) -> Option<Pid> {
         i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
@@ -239,7 +254,7 @@ impl Job {
     }
 }
 
-pub fn exit_of(ended: &Ended) -> Exit {
+fn exit_of(ended: &Ended) -> Exit {
     let byte = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
     match (ended.status.code(), ended.status.signal()) {
         (Some(code), _) => Exit::Code(byte(code)),

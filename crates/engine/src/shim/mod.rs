@@ -54,7 +54,7 @@ use signal_hook::iterator::Signals;
 
 use crate::area::spare::Spare;
 use crate::area::{self, Left, bytes_below};
-use crate::cgroup::Group;
+use crate::cgroup::{Group, Limits};
 use crate::checkpoint::{Setup, restore};
 use crate::run::request::{self, Word};
 use crate::run::{End, Log, Task, fence, uptime_ms};
@@ -62,7 +62,7 @@ use crate::terminal::job::{Caller, Ends};
 use crate::user::{Account, account_of};
 use beginning::{Beginning, Lease, Stage};
 use fault::Fault;
-use job::{Begun, Job, exit_of};
+use job::{Begun, Job};
 use orders::{ORDERS, block_orders, orders};
 pub use orders::{WARN, relayed};
 pub use program::VARIABLES;
@@ -288,10 +288,15 @@ fn begin(
 /// Makes the control group of a job. One without limits runs without a group where none can be made now.
 fn make_group(task: &Task, run: &str) -> Result<Option<Arc<Group>>> {
     let Some(places) = &task.groups else { return Ok(None) };
-    let memory = task.launch.spec.memory.map(|memory| memory.0);
-    match Group::make(places, run, memory) {
+    let limits = Limits {
+        memory_bytes: task.launch.spec.memory.map(|memory| memory.0),
+        slots: task.launch.slots,
+        processors: task.launch.limits.processors,
+        processes_max: task.launch.limits.processes_max,
+    };
+    match Group::make(places, run, &limits) {
         Ok(group) => Ok(Some(Arc::new(group))),
-        Err(error) if memory.is_none() => {
+        Err(error) if !limits.are_hard() => {
             tracing::warn!(task = %task.launch.task, %error, "a job has no control group");
             Ok(None)
         }
@@ -399,8 +404,7 @@ impl Shim {
         }
         let ended = job.reap()?;
         let used = job.usage(&ended, &self.sampler.leave());
-        let exceeded = job.group.as_ref().and_then(|group| group.exceeded());
-        let exit = exceeded.map_or_else(|| exit_of(&ended), Exit::MemoryLimit);
+        let exit = job.exit(&ended);
         let usage = Usage { work_bytes: Some(bytes_below(&task.work)), ..used };
         self.keep_areas(task, &usage, job.group.is_some());
         if let Ok(account) = self.account_of(&task.launch.user) {

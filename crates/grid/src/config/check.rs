@@ -190,7 +190,7 @@ impl Config {
                 let allowed = format!("0 to {}", crate::spec::SLOTS_MAX);
                 Some(Fault::at([Key("slots")], host.slots.unwrap_or(0), allowed))
             } else {
-                thresholds_fault(&host.load)
+                processes_fault(host.processes_max).or_else(|| thresholds_fault(&host.load))
             };
             if let Some(fault) = fault {
                 return Some(fault.below([Key("host"), Place(place)]));
@@ -373,6 +373,9 @@ impl QueueConfig {
         if self.area_limit == Some(ByteSize(0)) {
             return Some(Fault::at([Key("area_limit")], 0, "more than 0; omit it for no limit"));
         }
+        if let Some(fault) = processes_fault(self.processes_max) {
+            return Some(fault);
+        }
         let wraps = [
             ("pre", self.pre.as_ref()),
             ("post", self.post.as_ref()),
@@ -385,6 +388,12 @@ impl QueueConfig {
         }
         wrap_fault(wraps).or_else(|| thresholds_fault(&self.load))
     }
+}
+
+/// A limit with which no job could start.
+fn processes_fault(most: Option<u32>) -> Option<Fault> {
+    let allowed = "at least 1; omit it for no limit";
+    (most == Some(0)).then(|| Fault::at([Key("processes_max")], 0, allowed))
 }
 
 /// The first command that is not one.

@@ -2,9 +2,11 @@
 //! and the line.
 
 mod check;
+mod limits;
 mod profile;
 mod queue;
 
+pub use limits::{Limits, Processors};
 pub use profile::ProfileConfig;
 pub use queue::{
     AreaExceeded, Exceeded, Load, LoadIndex, Order, Preempted, QueueConfig, RerunDefault,
@@ -318,6 +320,12 @@ pub struct HostConfig {
     /// Features that it has, by which jobs choose hosts.
     #[serde(default)]
     pub features: Vec<FeatureName>,
+    /// What the slots of jobs on it mean for processors.
+    #[serde(default)]
+    pub processors: Processors,
+    /// The most processes and threads of one job on it together.
+    #[serde(default)]
+    pub processes_max: Option<u32>,
 }
 
 fn one_queue() -> Vec<QueueConfig> {
@@ -349,6 +357,8 @@ fn one_queue() -> Vec<QueueConfig> {
         preempt: Vec::new(),
         preempted: Preempted::Suspend,
         preempt_grace: Period(0),
+        processors: Processors::Share,
+        processes_max: None,
     }]
 }
 

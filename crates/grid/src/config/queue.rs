@@ -3,6 +3,7 @@
 use forebay_base::ByteSize;
 use serde::{Deserialize, Serialize};
 
+use super::Processors;
 use crate::parse::hosts::HostList;
 use crate::parse::period::Period;
 use crate::parse::window::Windows;
@@ -136,6 +137,12 @@ pub struct QueueConfig {
     /// For how long a job of this queue has run at least before it makes room.
     #[serde(default)]
     pub preempt_grace: Period,
+    /// What the slots of its jobs mean for processors.
+    #[serde(default)]
+    pub processors: Processors,
+    /// The most processes and threads of one job together.
+    #[serde(default)]
+    pub processes_max: Option<u32>,
 }
 
 /// Load at which jobs are started, and suspended.

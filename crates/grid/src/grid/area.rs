@@ -2,7 +2,7 @@
 //!
 //! Agents measure in the background, so a job is found some time after it went over its limit.
 
-use crate::config::AreaExceeded;
+use crate::config::{AreaExceeded, Processors};
 use crate::event::{AreaSize, Outcome};
 use crate::grid::Grid;
 use crate::grid::explain::Reason;
@@ -69,7 +69,16 @@ impl Grid {
         ];
         let mut reasons: Vec<Reason> = reasons.into_iter().flatten().collect();
         reasons.extend(self.explain_preemption(task, run));
-        let spec = &self.ledger.jobs[&task.job].spec;
+        let job = &self.ledger.jobs[&task.job];
+        let limits = self.limits_on(job.queue, run.host);
+        reasons.extend((!limits.are_default()).then(|| {
+            let processors = match limits.processors {
+                Processors::Slots => Some(job.spec.slots()),
+                Processors::Share => None,
+            };
+            Reason::Limits { processors, processes: limits.processes_max }
+        }));
+        let spec = &job.spec;
         reasons.extend(spec.warning.map(|warning| Reason::Warning {
             warning,
             at: run.warning(spec),

@@ -12,7 +12,7 @@ use std::collections::BinaryHeap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::config::{Dispatch, Exceeded, HostEngine, LoadIndex, Order, QueueConfig, Role};
+use crate::config::{Dispatch, Exceeded, HostEngine, Limits, LoadIndex, Order, QueueConfig, Role};
 use crate::event::{Effect, Outcome};
 use crate::grid::Grid;
 use crate::grid::explain::{HostObstacle, Reason};
@@ -451,6 +451,16 @@ impl Grid {
         place.is_some_and(|place| self.ledger.config.hosts[place].engine == HostEngine::Slurm)
     }
 
+    /// Limits of the processors and processes of a job in a queue, on a host. Slurm sets its own.
+    pub(super) fn limits_on(&self, queue: QueueId, host: HostId) -> Limits {
+        if self.is_slurm(host) {
+            return Limits::default();
+        }
+        let place = self.index.hosts[host.0 as usize].config;
+        let host = place.map(|place| &self.ledger.config.hosts[place]);
+        Limits::of(self.queue_config(queue), host)
+    }
+
     /// How long a task of a job may run.
     pub(super) fn time_limit(&self, job: JobId) -> Option<Period> {
         let job = &self.ledger.jobs[&job];
@@ -479,6 +489,7 @@ impl Grid {
         let limit_ms = time_limit.map(Period::as_ms);
         debug_assert_eq!(job.queue, queue);
         let wrap = Wrap::of(&job.spec, self.queue_config(queue));
+        let limits = self.limits_on(queue, host);
         let held = self.held_by(entry.job, host);
         let has_gpus = self.index.hosts[host.0 as usize].resources.contains_key(GPU);
         let gpus = held.as_ref().map(|held| held.gpus.clone());
@@ -503,6 +514,7 @@ impl Grid {
             time_limit,
             gpus,
             wrap,
+            limits,
         });
     }
 }

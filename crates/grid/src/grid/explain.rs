@@ -164,6 +164,13 @@ pub enum Reason {
         /// What the queue wants then.
         exceeded: AreaExceeded,
     },
+    /// The settings limit what it may use on its host.
+    Limits {
+        /// Processors; none if they are shared.
+        processors: Option<u32>,
+        /// Processes and threads; none if there is no limit.
+        processes: Option<u32>,
+    },
     /// It gets a signal before it is ended.
     Warning {
         /// Which, to whom, and how long before.

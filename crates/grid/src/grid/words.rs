@@ -65,6 +65,7 @@ impl fmt::Display for Reason {
             | Reason::StoppedByLoad
             | Reason::StoppedByArea
             | Reason::Area { .. }
+            | Reason::Limits { .. }
             | Reason::Preempted { .. }
             | Reason::Requeued { .. }
             | Reason::Preempts { .. }
@@ -170,6 +171,12 @@ impl Reason {
                     AreaExceeded::End => ": it is being killed",
                 };
                 write!(f, "its work areas hold {bytes}, more than the {limit} of area_limit{then}")
+            }
+            Reason::Limits { processors, processes } => {
+                let processors = processors.map(|most| format!("{most} processors"));
+                let processes = processes.map(|most| format!("{most} processes and threads"));
+                let all: Vec<String> = processors.into_iter().chain(processes).collect();
+                write!(f, "the settings limit it to {}", all.join(" and "))
             }
             Reason::Preempted { by } => write!(
                 f,

@@ -2,7 +2,7 @@
 
 use crate::support::{Rig, launched, refusal, spec};
 use forebay_grid::Effect;
-use forebay_grid::config::{Config, Load, LoadIndex};
+use forebay_grid::config::{Config, Limits, Load, LoadIndex, Processors};
 use forebay_grid::event::Verb;
 use forebay_grid::grid::{Explanation, HostObstacle};
 use forebay_grid::spec::JobSpec;
@@ -64,6 +64,26 @@ fn a_job_is_surrounded_by_the_commands_of_its_queue_and_its_own() {
     assert_eq!((name, &value[..]), ("SASV9_OPTIONS", "-WORK /w -UTILLOC /u"));
     let empty = JobSpec { pre: Some(" ".to_owned()), ..spec() };
     assert!(refusal(&rig.submit_as("u", empty)).contains("not empty"));
+}
+
+#[test]
+fn a_job_has_the_stricter_limits_of_its_queue_and_its_host() {
+    const BOTH: &str = "[[queue]]\nname = \"few\"\nprocesses_max = 100\n[[queue]]\nname = \"all\"\n\
+        [[host]]\nname = \"a\"\nprocessors = \"slots\"\nprocesses_max = 200\n";
+    let mut rig = Rig::new(BOTH, &[("a", 4)]);
+    let mut limits = |queue: &str| {
+        let own = JobSpec { queue: Some(queue.parse().unwrap()), ..spec() };
+        let effects = rig.submit_as("u", own);
+        let found = effects.iter().find_map(|effect| match effect {
+            Effect::Launch { limits, .. } => Some(*limits),
+            _ => None,
+        });
+        found.expect("it starts")
+    };
+    let slots = |most| Limits { processors: Processors::Slots, processes_max: Some(most) };
+    assert_eq!((limits("few"), limits("all")), (slots(100), slots(200)));
+    let fault = Config::read(&BOTH.replace("200", "0")).unwrap_err().to_string();
+    assert!(fault.contains("processes_max = 0: must be at least 1"), "{fault}");
 }
 
 #[test]

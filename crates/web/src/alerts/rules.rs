@@ -610,6 +610,7 @@ mod tests {
             load: None,
             tasks: Vec::new(),
             containment: None,
+            missing_limits: Default::default(),
             features: Vec::new(),
         }
     }

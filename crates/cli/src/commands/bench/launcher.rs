@@ -317,7 +317,7 @@ impl GridLauncher {
                 StudyExit::Failure { code: code.into(), message: String::new() }
             }
             Some(Exit::Signal(signal)) => StudyExit::Signal { signal: signal.into() },
-            Some(exit @ Exit::MemoryLimit(_)) => {
+            Some(exit @ (Exit::MemoryLimit(_) | Exit::ProcessLimit { .. })) => {
                 StudyExit::Failure { code: exit.value().into(), message: exit.to_string() }
             }
             Some(Exit::NotStarted(reason)) => {

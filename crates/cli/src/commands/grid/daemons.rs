@@ -97,8 +97,9 @@ pub struct Agent {
     /// exist [default: none].
     #[arg(long, value_name = "DIR")]
     checkpoints: Option<PathBuf>,
-    /// Where to create control groups of jobs: below the agent's own group, below a cgroup v2 folder, or none.
-    #[arg(long, value_name = "own|none|DIR", default_value_t = Parent::Own)]
+    /// Where to create control groups of jobs: below the agent's own group, below a cgroup v2 folder (its path, or that below
+    /// the mount of cgroup v2), or none.
+    #[arg(long, value_name = "own|none|DIR", default_value_t = Parent::Own, overrides_with = "cgroup")]
     cgroup: Parent,
     /// What runs the jobs of the host: the agent itself, or Slurm.
     #[arg(long, value_name = "agent|slurm", default_value = "agent", hide_possible_values = true)]

@@ -225,7 +225,17 @@ impl Hosts {
             }
             answer => Err(no_sense(&answer)),
         };
-        self.listing.print(&Ask::Hosts, wanted, table_of_hosts)
+        self.listing.print(&Ask::Hosts, wanted, |hosts| {
+            hosts.iter().for_each(note_missing_limits);
+            table_of_hosts(hosts)
+        })
+    }
+}
+
+/// Says beside the list what a host cannot limit, and why.
+fn note_missing_limits(host: &HostView) {
+    for (what, reason) in &host.missing_limits {
+        note!("forebay: {}: {}: {reason}", host.name, what.lost());
     }
 }
 

@@ -256,7 +256,10 @@ impl Which {
     pub(super) fn say_end(&self, target: Target) {
         let ended_otherwise = |end: &TaskEnd| {
             !matches!(end.state, JobState::Done | JobState::Exited)
-                || matches!(end.exit, Some(Exit::NotStarted(_) | Exit::MemoryLimit(_)))
+                || matches!(
+                    end.exit,
+                    Some(Exit::NotStarted(_) | Exit::MemoryLimit(_) | Exit::ProcessLimit { .. })
+                )
         };
         let Ok(ends) = self.ends_of(target) else { return };
         let mut others = ends.into_iter().filter(ended_otherwise);
@@ -264,6 +267,7 @@ impl Which {
         let how = match (&first.exit, first.state) {
             (Some(Exit::NotStarted(reason)), _) => format!("was not started: {reason}"),
             (Some(exit @ Exit::MemoryLimit(_)), _) => format!("was killed: {exit}"),
+            (Some(exit @ Exit::ProcessLimit { .. }), _) => format!("failed: {exit}"),
             (_, JobState::Killed) => "was killed".to_owned(),
             (_, JobState::TimeLimit) => "reached its time limit".to_owned(),
             (_, JobState::AreaLimit) => AREA_LIMIT.to_owned(),

@@ -20,7 +20,11 @@ pub fn words(state: JobState, exit: Option<&Exit>) -> Words {
         (JobState::Suspended, _) => ("S", "SUSPENDED"),
         (JobState::Done, _) => ("CD", "COMPLETED"),
         (JobState::Exited, Some(Exit::MemoryLimit(_))) => ("OOM", "OUT_OF_MEMORY"),
-        (JobState::Exited, Some(Exit::Code(_) | Exit::Signal(_) | Exit::NotStarted(_)) | None)
+        (
+            JobState::Exited,
+            Some(Exit::Code(_) | Exit::Signal(_) | Exit::NotStarted(_) | Exit::ProcessLimit { .. })
+            | None,
+        )
         | (JobState::AttemptsMax | JobState::AreaLimit, _) => ("F", "FAILED"),
         (JobState::Killed | JobState::DependencyNever | JobState::Skipped, _) => {
             ("CA", "CANCELLED")
@@ -86,7 +90,7 @@ pub fn is_known(name: &str) -> bool {
 /// The exit value and the signal, as sacct has them.
 pub fn exit_code(exit: Option<&Exit>) -> String {
     let (value, signal) = match exit {
-        Some(Exit::Code(value)) => (*value, 0),
+        Some(Exit::Code(value) | Exit::ProcessLimit { value, .. }) => (*value, 0),
         Some(Exit::Signal(signal)) => (0, *signal),
         Some(Exit::NotStarted(_)) => (127, 0),
         Some(Exit::MemoryLimit(_)) => (0, 9),
@@ -112,7 +116,9 @@ pub fn reason(row: &Row) -> &'static str {
         (JobState::Exited, Some(Exit::NotStarted(_))) => "JobLaunchFailure",
         (JobState::Exited, Some(Exit::MemoryLimit(_))) => "OutOfMemory",
         (JobState::Exited, Some(Exit::Signal(_))) => "RaisedSignal",
-        (JobState::Exited, Some(Exit::Code(_)) | None) => "NonZeroExitCode",
+        (JobState::Exited, Some(Exit::Code(_) | Exit::ProcessLimit { .. }) | None) => {
+            "NonZeroExitCode"
+        }
         (
             JobState::Starting
             | JobState::Running

@@ -183,6 +183,7 @@ fn start_of_job_7(spec: forebay_grid::spec::JobSpec) -> crate::run::Task {
         wrap: None,
         checkpoint_bounds: None,
         watch: None,
+        limits: Default::default(),
     };
     crate::run::Task {
         launch,

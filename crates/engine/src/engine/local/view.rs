@@ -102,6 +102,7 @@ pub(super) fn hosts(grid: &Grid, user: &UserName) -> Vec<HostView> {
             load: host.load,
             tasks: host.tasks.iter().filter(seen).map(ToString::to_string).collect(),
             containment: None,
+            missing_limits: Default::default(),
         })
         .collect()
 }

@@ -348,6 +348,10 @@ impl Session {
                 say(&format!("job {job} was killed: {exit}"));
                 exit.value()
             }
+            (_, Some(exit @ Exit::ProcessLimit { .. })) => {
+                say(&format!("job {job} failed: {exit}"));
+                exit.value()
+            }
             (_, Some(exit)) => exit.value(),
             (_, None) => {
                 say(&format!("it is not known how job {job} ended"));
