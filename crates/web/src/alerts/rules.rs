@@ -404,7 +404,7 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
-    use forebay_engine::protocol::HostView;
+    use forebay_engine::protocol::{HostView, Runs};
     use forebay_grid::config::Load;
 
     use super::*;
@@ -611,6 +611,7 @@ mod tests {
             tasks: Vec::new(),
             containment: None,
             features: Vec::new(),
+            runs: Runs::default(),
         }
     }
 
