@@ -65,7 +65,7 @@ pub fn of_other_lines(script: &str, client: &mut Client) -> Result<JobSpec> {
         (_, true) => {
             let given = lsf::bsub::options_of(script)?;
             lsf::bsub::refuse_input(&given)?;
-            lsf::bsub::job(&given)
+            lsf::bsub::job(&given, client)
         }
         (_, false) => {
             let given = slurm::sbatch::options_of(script)?;

@@ -1,9 +1,12 @@
 //! Options of command lines in the style of Slurm (`--name=value`, `-n4`) and of LSF (`-noheader`, `-o file`).
 //!
 //! What an option is to us stands in a table for each command: it is read, accepted without effect, or refused with the
-//! reason. An option that is in no table is skipped with a warning, so that a newer tool still works.
+//! reason. An option that is in no table is skipped with a warning, so that a newer tool still works. Whether it has a value is
+//! not known then: in front of a program it is refused if a word follows that may be either.
 
-use anyhow::{Context as _, Result, bail};
+use std::slice::Iter;
+
+use anyhow::{Context as _, Result, bail, ensure};
 
 /// Whether an option has a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +138,16 @@ impl Given {
         self
     }
 
+    /// Takes variables of the environment for options that were not given.
+    pub fn fill_from(&mut self, prefix: &str, variables: &[(&str, &'static str)]) {
+        for &(variable, option) in variables {
+            let value = std::env::var(format!("{prefix}{variable}")).ok();
+            if let Some(value) = value.filter(|_| !self.has(option)) {
+                self.set(option, value);
+            }
+        }
+    }
+
     /// Adds a value that came from somewhere else, such as the environment.
     pub fn set(&mut self, name: &'static str, value: String) {
         self.options.push((name, value));
@@ -160,7 +173,7 @@ impl Grammar {
         longer.next().filter(|_| longer.next().is_none())
     }
 
-    /// Reads the command line of a command; what stands in a script is read by [`Grammar::read`].
+    /// Reads the command line of a command; what stands in a script is read by [`Grammar::read_lines`].
     ///
     /// # Errors
     /// As [`Grammar::read`]; [`VersionAsked`].
@@ -204,19 +217,35 @@ impl Grammar {
         Ok(given)
     }
 
-    fn read_long<'a>(
-        &self,
-        long: &str,
-        rest: &mut impl Iterator<Item = &'a String>,
-        given: &mut Given,
-    ) -> Result<()> {
+    /// Reads the lines of options in a script, each by itself: nothing in one of them hides those of another.
+    ///
+    /// # Errors
+    /// As [`Grammar::read`] and [`directives`].
+    pub fn read_lines(&self, mark: &str, text: &str) -> Result<Given> {
+        let of_a_line = Grammar { until: Until::End, ..*self };
+        let mut given = Given::default();
+        for (number, words) in directives(mark, text)? {
+            let Given { options, words } = of_a_line.read(&words)?;
+            given.options.extend(options);
+            if !words.is_empty() {
+                let words = words.join(" ");
+                note!(
+                    "{}: warning: line {number}: \"{words}\" is ignored: it belongs to no option",
+                    self.command
+                );
+            }
+        }
+        Ok(given)
+    }
+
+    fn read_long(&self, long: &str, rest: &mut Iter<'_, String>, given: &mut Given) -> Result<()> {
         let (name, value) = match long.split_once('=') {
             Some((name, value)) if self.style == Style::Gnu => (name, Some(value.to_owned())),
             _ => (long, None),
         };
         let Some(option) = self.of_name(name) else {
-            self.skip(&format!("--{name}"));
-            return Ok(());
+            let next = if value.is_some() { None } else { rest.as_slice().first() };
+            return self.skip(&format!("--{name}"), next);
         };
         let shown = self.shown(option);
         let value = match (option.takes, value) {
@@ -227,18 +256,35 @@ impl Grammar {
         self.take(option, value, given)
     }
 
-    fn read_letters<'a>(
+    /// Whether letters of LSF may be joined so: one with a value is the first, or the last and has it in the next word. Else they
+    /// are the name of an option that is not known.
+    fn may_be_joined(&self, letters: &str) -> bool {
+        let count = letters.chars().count();
+        let takes_value = |option: &Opt| option.takes != Takes::Nothing;
+        let fits = |(at, letter): (usize, char)| match self.of_letter(letter) {
+            Some(option) if takes_value(option) => at == 0 || at + 1 == count,
+            Some(_) => true,
+            None => false,
+        };
+        let has_own_value = letters.chars().next().and_then(|first| self.of_letter(first));
+        has_own_value.is_some_and(takes_value) || letters.chars().enumerate().all(fits)
+    }
+
+    fn read_letters(
         &self,
         letters: &str,
-        rest: &mut impl Iterator<Item = &'a String>,
+        rest: &mut Iter<'_, String>,
         given: &mut Given,
     ) -> Result<()> {
+        if self.style == Style::Lsf && !self.may_be_joined(letters) {
+            self.refuse_joined_number(letters)?;
+            return self.skip(&format!("-{letters}"), rest.as_slice().first());
+        }
         let mut after = letters;
         while let Some(letter) = after.chars().next() {
             after = &after[letter.len_utf8()..];
             let Some(option) = self.of_letter(letter) else {
-                self.skip(&format!("-{letter}{after}"));
-                return Ok(());
+                return self.skip(&format!("-{letter}{after}"), rest.as_slice().first());
             };
             let value = match option.takes {
                 Takes::Nothing => String::new(),
@@ -277,8 +323,27 @@ impl Grammar {
         Ok(())
     }
 
-    fn skip(&self, option: &str) {
+    /// Skips an option that is in no table. `next` is the word that may be its value.
+    fn skip(&self, option: &str, next: Option<&String>) -> Result<()> {
+        if self.until == Until::FirstWord
+            && let Some(word) = next.filter(|word| !word.starts_with('-'))
+        {
+            bail!(
+                "unknown option {option}: \"{word}\" may be its value or begin the command; leave the option out, or write -- before the \
+                 command"
+            );
+        }
         note!("{}: warning: unknown option {option} is ignored", self.command);
+        Ok(())
+    }
+
+    /// Refuses `-n4` of LSF, which would be an unknown option: its number would be lost.
+    fn refuse_joined_number(&self, word: &str) -> Result<()> {
+        let at = word.find(|letter: char| letter.is_ascii_digit()).unwrap_or(word.len());
+        let (name, number) = word.split_at(at);
+        let is_value = self.of_name(name).is_some_and(|option| option.takes == Takes::Value);
+        ensure!(number.is_empty() || !is_value, "unknown option -{word}: write -{name} {number}");
+        Ok(())
     }
 }
 
@@ -286,12 +351,12 @@ fn lacks_value(option: &str) -> String {
     format!("option '{option}' requires a value")
 }
 
-/// The words of the lines of options in a script, such as `#SBATCH -n 4`, up to its first command.
+/// The words of each line of options in a script, such as `#SBATCH -n 4`, up to its first command, with the number of the line.
 ///
 /// # Errors
 /// With the line, if its quotes are not closed.
-pub fn directives(mark: &str, text: &str) -> Result<Vec<String>> {
-    let mut words = Vec::new();
+pub fn directives(mark: &str, text: &str) -> Result<Vec<(usize, Vec<String>)>> {
+    let mut lines = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let trimmed = line.trim_start();
         if !trimmed.is_empty() && !trimmed.starts_with('#') {
@@ -299,11 +364,12 @@ pub fn directives(mark: &str, text: &str) -> Result<Vec<String>> {
         }
         let begins = |rest: &&str| rest.starts_with([' ', '\t', '-']);
         if let Some(rest) = line.strip_prefix(mark).filter(begins) {
-            let split = shlex::split(rest);
-            words.extend(split.with_context(|| format!("line {number}: a quote is not closed"))?);
+            let words = shlex::split(rest);
+            let words = words.with_context(|| format!("line {number}: a quote is not closed"))?;
+            lines.extend((!words.is_empty()).then_some((number, words)));
         }
     }
-    Ok(words)
+    Ok(lines)
 }
 
 /// Addresses of mail in a list.
@@ -393,7 +459,54 @@ mod tests {
     fn lines_of_options_stand_before_the_first_command() {
         let text = "#!/bin/sh\n#SBATCH -n 4 # four\n#SBATCHX -n 5\n\n# note\n#SBATCH-h\n\
                     #SBATCH --requests='a b'\ntrue\n#SBATCH -W\n";
-        assert_eq!(directives("#SBATCH", text).unwrap(), ["-n", "4", "-h", "--requests=a b"]);
+        let lines: Vec<(usize, String)> = directives("#SBATCH", text)
+            .unwrap()
+            .into_iter()
+            .map(|(number, words)| (number, words.join(" ")))
+            .collect();
+        let expected = [(2, "-n 4"), (6, "-h"), (7, "--requests=a b")];
+        assert_eq!(lines, expected.map(|(number, line)| (number, line.to_owned())));
         assert!(directives("#SBATCH", "#SBATCH -J 'x\n").is_err());
+    }
+
+    #[test]
+    fn an_unknown_option_does_not_end_the_options_of_a_script() {
+        let text =
+            "#!/bin/sh\n#BSUB -colour red -ntasks 4\n#BSUB -noheader green\n#BSUB -n 5\ntrue\n";
+        let given = LSF.read_lines("#BSUB", text).unwrap();
+        assert!(given.has("noheader") && given.words.is_empty());
+        assert_eq!(given.list("ntasks"), ["4", "5"]);
+        let lacking = "#BSUB -ntasks\n#BSUB -noheader\n";
+        assert!(LSF.read_lines("#BSUB", lacking).is_err(), "a value is in the same line");
+    }
+
+    #[test]
+    fn a_word_behind_an_unknown_option_is_not_taken_for_the_program() {
+        for grammar in [GNU, Grammar { until: Until::FirstWord, ..LSF }] {
+            for line in ["-colour red a.sh", "-n 2 --colour red", "-n 2 -C red a.sh"] {
+                let said = format!("{:#}", read_words(&grammar, line).unwrap_err());
+                assert!(said.contains("\"red\" may be its value"), "{line}: {said}");
+            }
+            let given = read_words(&grammar, "--colour -n 2 a.sh").unwrap();
+            assert_eq!(
+                (given.value("ntasks"), &given.words[..]),
+                (Some("2"), &["a.sh".into()][..])
+            );
+            assert_eq!(read_words(&grammar, "-C -- a.sh").unwrap().words, ["a.sh"]);
+        }
+        assert_eq!(read_words(&GNU, "--colour=red a.sh").unwrap().words, ["a.sh"]);
+        assert_eq!(read_words(&LSF, "-colour 12").unwrap().words, ["12"]);
+    }
+
+    #[test]
+    fn an_unknown_name_of_lsf_is_not_read_as_letters() {
+        const NAMES: &[Opt] = &[read("n", ' ', Takes::Value)];
+        let given = read_words(&LSF, "-hun -vn 3").unwrap();
+        assert!(!given.has("noheader") && given.value("ntasks") == Some("3"));
+        assert_eq!(read_words(&LSF, "-n3").unwrap().value("ntasks"), Some("3"));
+        // Of commands whose options have no letters.
+        let names = Grammar { tables: &[NAMES], ..LSF };
+        let said = format!("{:#}", read_words(&names, "-n4").unwrap_err());
+        assert!(said.contains("write -n 4"), "{said}");
     }
 }

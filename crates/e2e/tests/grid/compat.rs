@@ -65,8 +65,35 @@ fn sbatch_takes_scripts_and_sacct_says_how_they_ended() {
     assert!(refused.stderr.contains("sbatch: error: This does not look like a batch script"));
     let refused = site.sh("sbatch --nodes=4 --wrap true").expect_code(1);
     assert!(refused.stderr.contains("runs on one host"), "{}", refused.stderr);
-    let refused = site.sh("sbatch --gres=gpu:1 --wrap true").expect_code(1);
-    assert!(refused.stderr.contains("there is no resource gpu"), "{}", refused.stderr);
+    for (option, reason) in [
+        ("--gres=gpu:1", "there is no resource gpu"),
+        ("--tmp=10G", "--tmp is not supported"),
+        ("--uid 65534", "runs as the user who submits it"),
+        ("--gid=65534", "runs as the user who submits it"),
+        ("--immediate", "--immediate is not supported"),
+        ("-M other", "a Forebay grid is one cluster, forebay"),
+        ("--colour red", "\"red\" may be its value"),
+    ] {
+        let refused = site.sh(&format!("sbatch {option} --wrap true")).expect_code(1);
+        assert!(refused.stderr.contains(reason), "{option}: {}", refused.stderr);
+    }
+    // Variables stand for options, before lines of the script and behind the command line.
+    let refused = site.sh("SBATCH_CPUS_PER_GPU=2 sbatch -H one.sh").expect_code(1);
+    assert!(refused.stderr.contains("asks for no GPU"), "{}", refused.stderr);
+    site.sh("SBATCH_JOB_NAME=env SBATCH_MEM_PER_NODE=9M sbatch -H one.sh --mem 5M").succeeds();
+    assert_eq!(site.says("SQUEUE_NAMES=env SQUEUE_FORMAT='%j %m' squeue -h"), "env 9M\n");
+    site.sh("SCANCEL_NAME=env scancel --me").succeeds();
+    // Options that have no effect are named, and do not hide those behind them.
+    std::fs::write(
+        site.grid.jobs.join("two.sh"),
+        "#!/bin/sh\n#SBATCH --time-min=5\n#SBATCH --colour red\n#SBATCH -M forebay --mincpus=2\ntrue\n",
+    )
+    .unwrap();
+    let said = site.sh("sbatch -H --uid=root --gid=0 --parsable two.sh").expect_code(0);
+    for warned in ["--time-min has no effect", "unknown option --colour", "\"red\" is ignored"] {
+        assert!(said.stderr.contains(warned), "{warned}: {}", said.stderr);
+    }
+    assert_eq!(site.says(&format!("squeue -h -j {} -o %C", said.stdout.trim())), "2\n");
 }
 
 #[test]
@@ -93,12 +120,20 @@ fn an_array_of_slurm_has_its_own_indices_everywhere() {
     assert_eq!(site.says(&submit), "1\n");
     assert_eq!(site.says("squeue -h -o '%i %t %r'"), "1_[0-3%2] PD JobHeldUser\n");
     assert_eq!(site.says("squeue -h -r -o '%i %K' | tail -1"), "1_3 3\n");
+    // A met condition is not what a job waits for.
+    assert_eq!(
+        site.says("sbatch --parsable -d after:1 --begin=now+1hour -J late --wrap true"),
+        "2\n"
+    );
+    assert_eq!(site.says("squeue -h -n late -o %r"), "Dependency\n");
     site.sh("scontrol release 1").succeeds();
     let ended = "sacct -X -n -P -j 1 -o JobID,State,ExitCode | sort | tr '\\n' ' '";
     site.wait_until_says(ended, "1_0|COMPLETED|0:0 1_1|FAILED|1:0 1_2|FAILED|2:0 1_3|FAILED|3:0");
     assert_eq!(site.grid.lines("1_0.log"), ["1 0 3"]);
     assert_eq!(site.says("sacct -X -n -P -j 1_2 -o JobIDRaw,ExitCode"), "10000000003|2:0\n");
     assert_eq!(site.says("sacct -X -n -P -j 10000000003 -o JobID"), "1_2\n");
+    assert_eq!(site.says("squeue -h -n late -o %r"), "BeginTime\n");
+    site.sh("scancel -n late").succeeds();
     // Dependencies name elements by the same indices.
     site.sh("sbatch -d afterok:1_0 -J after --wrap true").succeeds();
     site.wait_until_says("sacct -X -n -P --name after -o State", "COMPLETED");
@@ -131,6 +166,27 @@ fn squeue_scancel_and_scontrol_act_on_what_waits_and_runs() {
     let unknown = site.sh("scancel -v 99").expect_code(0);
     assert!(unknown.stderr.contains("Invalid job id specified"), "{}", unknown.stderr);
     assert!(site.sh("squeue -j 99").expect_code(1).stderr.contains("Invalid job id"));
+    for (line, reason) in [
+        ("squeue -s", "use sstat"),
+        ("squeue -i x", "expected seconds"),
+        ("sacct -g staff", "--gid is not supported"),
+        ("scancel -M other 1", "one cluster, forebay"),
+        ("sinfo -O Colour", "Invalid node format specification: Colour"),
+    ] {
+        let refused = site.sh(line).expect_code(1);
+        assert!(refused.stderr.contains(reason), "{line}: {}", refused.stderr);
+    }
+    let none = "squeue -h -R none; squeue -h -L sas; sinfo -h -d; sinfo -h -R";
+    assert_eq!(site.says(none), "");
+    assert_eq!(
+        site.says("sinfo -h -r -O NodeList:4,StateCompact:6,Gres:.8"),
+        "h1  idle    (null)\n"
+    );
+    site.sh("scontrol update NodeName=h1 State=DRAIN Reason=disk").succeeds();
+    assert_eq!(site.says("sinfo -h -R -o '%E|%t|%N'"), "Closed|drain|h1\n");
+    let repeated = site.says("squeue -h -i 1 | head -2 | grep -c 20");
+    assert_eq!(repeated, "1\n");
+    site.sh("scontrol update NodeName=h1 State=RESUME").succeeds();
     let sinfo = site.says("sinfo -h -o '%P %a %D %t %C'");
     assert!(sinfo.contains("* up 1 idle 0/4/0/4"), "{sinfo}");
 }
@@ -165,11 +221,52 @@ fn bsub_takes_scripts_and_bjobs_says_how_they_ended() {
     let _ = site.sh("bsub -K -w 'ended(1)' 'exit 4'").expect_code(4);
     site.sh("bsub -J uuid-7 sleep 600").succeeds();
     site.wait_until_says("bjobs -noheader -o 'jobid stat' -aJ '*uuid*' | tr -s ' '", "3 RUN");
+    // What is suspended is counted.
+    site.sh("bstop 3").succeeds();
+    site.wait_until_says("bjobs -noheader -o stat 3", "USUSP");
+    assert_eq!(site.says("bhosts -noheader -o 'njobs run ususp ssusp' h1 | xargs"), "1 0 1 0\n");
+    assert_eq!(site.says("bqueues -noheader -o 'run susp ususp' normal | xargs"), "0 1 1\n");
+    site.sh("bresume 3").succeeds();
+    site.wait_until_says("bjobs -noheader -o stat 3", "RUN");
+    // By state and time; finished jobs with -a or -d alone.
+    let ids = "tail -n +3 | cut -d ' ' -f 1 | sort | xargs";
+    assert_eq!(site.says(&format!("bhist | {ids}")), "3\n");
+    assert_eq!(site.says(&format!("bhist -d | {ids}")), "1[1] 1[2] 2\n");
+    assert_eq!(site.says(&format!("bhist -e -J load | {ids}")), "1[2]\n");
+    assert!(
+        site.sh("bhist -a -S 2020/1/1,2020/1/2").expect_code(255).stderr.contains("No matching")
+    );
+    let long = site.says("bhist -l 2");
+    assert!(long.contains(": Ended: exited ("), "{long}");
     assert_eq!(site.says("bkill 3"), "Job <3> is being terminated\n");
     site.wait_until_says("bjobs -noheader -o stat -a 3", "EXIT");
     assert!(site.sh("bjobs 99").expect_code(255).stderr.contains("Job <99> is not found"));
-    let refused = site.sh("bsub -f 'a > b' true").expect_code(255);
-    assert!(refused.stderr.contains("-f is not supported"), "{}", refused.stderr);
+    for (options, reason) in [
+        ("-f 'a > b'", "-f is not supported"),
+        ("-a openmpi -n 4", "no submission filter"),
+        ("-s 12", "-s is not supported"),
+        ("-colour red", "\"red\" may be its value"),
+        ("-R 'select[hname==h1]'", "choose hosts by -m"),
+    ] {
+        let refused = site.sh(&format!("bsub {options} true")).expect_code(255);
+        assert!(refused.stderr.contains(reason), "{options}: {}", refused.stderr);
+    }
+    // Options that have no effect are named, and do not hide those behind them.
+    std::fs::write(
+        site.grid.jobs.join("two.sh"),
+        "#BSUB -colour red\n#BSUB -Lp sas -H -n 2\n#BSUB -R 'select[mem>=64] order[ut] rusage[mem=64,tmp=5]'\ntrue\n",
+    )
+    .unwrap();
+    let said =
+        site.sh("LSB_DEFAULTQUEUE=nowhere bsub -q normal -notify exit < two.sh").expect_code(0);
+    for warned in ["unknown option -colour", "-Lp has", "-notify has", "order[ut]", "rusage[tmp=5]"]
+    {
+        assert!(said.stderr.contains(warned), "{warned}: {}", said.stderr);
+    }
+    assert!(!said.stderr.contains("select["), "{}", said.stderr);
+    assert_eq!(site.says("bjobs -noheader -o slots 4").trim(), "2");
+    let refused = site.sh("LSB_DEFAULTQUEUE=nowhere bsub true").expect_code(255);
+    assert!(refused.stderr.contains("nowhere"), "{}", refused.stderr);
 }
 
 #[test]
@@ -288,6 +385,8 @@ fn job_groups_choose_and_limit_jobs() {
     let why = site.says("bjobs -p -g /risk/daily");
     assert!(why.contains("job group /risk has 1 of at most 1 tasks on hosts;"), "{why}");
     assert!(site.says("bjobs -l 2").contains("PENDING REASONS:"));
+    let sum = site.says("bjobs -psum");
+    assert!(sum.contains(" job group /risk has 1 of at most 1 tasks on hosts: 1 jobs\n"), "{sum}");
     assert_eq!(site.says("bjobs -noheader -o jobid -g /other/").trim(), "3");
     assert!(site.sh("bgdel /risk").expect_code(255).stderr.contains("has 2 jobs"));
     // The same in our own words.

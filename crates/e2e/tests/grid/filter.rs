@@ -25,6 +25,12 @@ fn a_submission_filter_changes_and_refuses_jobs() {
     grid.wait_for(&kept, "done");
     grid.wait_for(&changed, "done");
     assert_eq!((grid.lines("kept"), grid.lines("changed")), (vec!["2".into()], vec!["1".into()]));
+    // What bsub's -a names is told to it.
+    std::fs::write(&program, "#!/bin/sh\ncat >$0.seen\n").unwrap();
+    grid.forebay(&["compat", "call", "bsub", "-a", "openmpi", "-n", "2", "true"], &[]).succeeds();
+    let seen = std::fs::read_to_string(program.with_extension("seen")).unwrap();
+    assert!(seen.contains("[\"LSB_SUB_ADDITIONAL\",\"openmpi\"]"), "{seen}");
+    std::fs::write(&program, script).unwrap();
     // Nor does a flow get past it.
     let flow = "[flow]\nname = \"f\"\n[[job]]\nname = \"a\"\ncommand = [\"true\"]\n";
     std::fs::write(grid.jobs.join("f.toml"), flow).unwrap();

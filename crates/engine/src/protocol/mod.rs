@@ -29,5 +29,5 @@ pub use socket::{Reader, connect, listen, write};
 pub use usage::{UsageKey, UsageQuery, UsageRow};
 pub use view::{
     Asked, GroupView, HostState, HostView, JobView, LimitsView, QueueView, RANGES_MAX,
-    ResourceView, ServiceView,
+    ResourceView, Runs, ServiceView,
 };

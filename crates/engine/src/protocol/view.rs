@@ -2,6 +2,7 @@
 
 use forebay_grid::config::Load;
 use forebay_grid::dialect::Dialect;
+use forebay_grid::grid::Reason;
 use forebay_grid::group::JobGroup;
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::spec::{Exit, Input, Rerun, Usage};
@@ -157,6 +158,20 @@ pub struct Asked {
     /// What must hold of the features of its host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub features: Option<String>,
+    /// Why it waits, if that has nothing to do with hosts; told with lines of lists alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<Reason>,
+}
+
+/// What is on hosts, in slots or in tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Runs {
+    /// What is not suspended.
+    pub running: u64,
+    /// What its user or an admin has suspended.
+    pub stopped_by_user: u64,
+    /// What the grid has suspended: for a window, load, an area or another job.
+    pub stopped_by_grid: u64,
 }
 
 /// The most ranges of elements that are told of one line.
@@ -192,6 +207,9 @@ pub struct HostView {
     /// Features that it has, by the settings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<String>,
+    /// Slots of the jobs there.
+    #[serde(default)]
+    pub runs: Runs,
 }
 
 /// One counted resource, for people and scripts.
@@ -226,6 +244,9 @@ pub struct LimitsView {
     pub rerun: bool,
     /// Application profiles.
     pub profiles: Vec<ProfileName>,
+    /// Whether a program of the site sees every job before it is accepted.
+    #[serde(default)]
+    pub submit_filter: bool,
 }
 
 /// One job group of a user, for people and scripts.
@@ -313,4 +334,7 @@ pub struct QueueView {
     /// Whether jobs go here that name no queue.
     #[serde(default)]
     pub is_default: bool,
+    /// Tasks that are on hosts.
+    #[serde(default)]
+    pub runs: Runs,
 }

@@ -438,13 +438,29 @@ impl Grid {
         parts.map(Reason::DependencyNever).into_iter().collect()
     }
 
-    fn explain_wait(
+    /// The first reason for which a task waits that has nothing to do with hosts; none if there is none, or it does not wait. Takes as
+    /// long as it has conditions.
+    #[must_use]
+    pub fn reason(&self, id: TaskId) -> Option<Reason> {
+        let job = self.ledger.jobs.get(&id.job)?;
+        match job.task(id.index)? {
+            Task::Held(_) => Some(Reason::Held),
+            Task::Pending(waiting) => {
+                let (reasons, _) = self.explain_as_a_whole(id, job, waiting, Vec::new());
+                reasons.into_iter().next()
+            }
+            Task::Active(_) | Task::Finished(_) => None,
+        }
+    }
+
+    /// Why a task waits as far as no host is concerned, besides these reasons, and what it needs of a host.
+    fn explain_as_a_whole(
         &self,
         id: TaskId,
         job: &Job,
         waiting: &Waiting,
         mut reasons: Vec<Reason>,
-    ) -> Explanation {
+    ) -> (Vec<Reason>, Shape) {
         self.explain_dependency(id, job, &mut reasons);
         if let Some(at) = job.spec.begin.filter(|at| *at > self.now) {
             reasons.push(Reason::Begin { at });
@@ -481,6 +497,17 @@ impl Grid {
         } else if reasons.is_empty() {
             reasons.extend(self.resource_kept_from(&shape, id.job));
         }
+        (reasons, shape)
+    }
+
+    fn explain_wait(
+        &self,
+        id: TaskId,
+        job: &Job,
+        waiting: &Waiting,
+        reasons: Vec<Reason>,
+    ) -> Explanation {
+        let (mut reasons, shape) = self.explain_as_a_whole(id, job, waiting, reasons);
         let list = self.list_of(job.queue, &shape);
         let hosts: Vec<HostVerdict> = (0..self.index.hosts.len() as u32)
             .map(HostId)

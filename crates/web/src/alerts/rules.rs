@@ -404,7 +404,7 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
-    use forebay_engine::protocol::HostView;
+    use forebay_engine::protocol::{HostView, Runs};
     use forebay_grid::config::Load;
 
     use super::*;
@@ -612,6 +612,7 @@ mod tests {
             containment: None,
             missing_limits: Default::default(),
             features: Vec::new(),
+            runs: Runs::default(),
         }
     }
 

@@ -50,7 +50,7 @@ impl Ended {
 }
 
 /// A time in which something was: `[YEAR/][MONTH/]DAY[/HOUR:MINUTE],...`, either side may be empty.
-fn span(text: &str) -> Result<(Moment, Moment)> {
+pub fn span(text: &str) -> Result<(Moment, Moment)> {
     let (from, to) = text.split_once(',').unwrap_or((text, ""));
     let zone = jiff::tz::TimeZone::system();
     let today = now();

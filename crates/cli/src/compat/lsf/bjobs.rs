@@ -1,4 +1,4 @@
-//! bjobs and bhist.
+//! bjobs.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -23,27 +23,55 @@ const OPTIONS: &[Opt] = &[
     read("a", 'a', Nothing),
     refused("app", ' ', Value, "jobs are not chosen by application profile"),
     harmless("aff", ' ', Nothing),
+    harmless("aps", ' ', Nothing),
+    harmless("cname", ' ', Nothing),
     read("d", 'd', Nothing),
+    harmless("data", ' ', Nothing),
+    refused("env", ' ', Nothing, "the environment of a job is not shown"),
+    harmless("fwd", ' ', Nothing),
     refused("G", 'G', Value, "jobs are not chosen by user group; use -u"),
     read("g", 'g', Value),
+    harmless("gpu", ' ', Nothing),
     harmless("hms", ' ', Nothing),
+    harmless("hostfile", ' ', Nothing),
+    refused("Jd", ' ', Value, "jobs are not chosen by description; use -J"),
     read("json", ' ', Nothing),
     read("J", 'J', Value),
     read("l", 'l', Nothing),
+    refused("Lp", ' ', Value, "jobs are not chosen by licence project"),
     read("m", 'm', Value),
     harmless("N", 'N', Value),
     read("noheader", ' ', Nothing),
     read("o", 'o', Value),
     read("P", 'P', Value),
     read("p", 'p', Nothing),
+    // How much is said of why jobs wait: here it is all.
+    read("p0", ' ', Nothing),
+    read("p1", ' ', Nothing),
+    read("p2", ' ', Nothing),
+    read("p3", ' ', Nothing),
+    read("pe", ' ', Nothing),
+    refused("pei", ' ', Nothing, "jobs are not chosen by whether they are eligible"),
+    refused("pi", ' ', Nothing, "jobs are not chosen by whether they are eligible"),
+    harmless("plan", ' ', Nothing),
+    harmless("prio", ' ', Nothing),
+    read("psum", ' ', Nothing),
     read("q", 'q', Value),
     read("r", 'r', Nothing),
+    refused("rusage", ' ', Value, "jobs are not chosen by resources"),
     read("s", 's', Nothing),
+    refused("script", ' ', Nothing, "the script of a job is not shown"),
+    refused("sla", ' ', Value, "a grid has no service classes"),
+    refused("ss", ' ', Nothing, "use -s"),
     read("sum", ' ', Nothing),
+    refused("U", ' ', Value, "jobs are not chosen by reservation"),
     harmless("UF", ' ', Nothing),
     read("u", 'u', Value),
     read("w", 'w', Nothing),
     read("W", 'W', Nothing),
+    refused("WF", ' ', Nothing, "use -o with finish_time and time_left"),
+    refused("WL", ' ', Nothing, "use -o with time_left"),
+    refused("WP", ' ', Nothing, "use -o with run_time and runtimelimit"),
     harmless("X", 'X', Nothing),
     refused("x", 'x', Nothing, "a grid has no job exceptions"),
 ];
@@ -305,10 +333,10 @@ fn explain(client: &mut Client, found: &mut [Row]) -> Result<()> {
     Ok(())
 }
 
-/// All that is known of a job, as `-l` and bhist show it.
-fn long(row: &Row, now: Moment) -> String {
+/// The first two lines of a long list: what a job is.
+pub fn heading(row: &Row, now: Moment) -> String {
     let value = |name: &str| value(row, name, now).unwrap_or_else(|| NOTHING.to_owned());
-    let mut text = format!(
+    format!(
         "\nJob <{}>, Job Name <{}>, User <{}>, Project <{}>, Status <{}>, Queue <{}>, Command <{}>\n{}: Submitted from host \
          <{}>, CWD <{}>, Output File <{}>, {} Task(s);\n",
         row.view.id,
@@ -323,7 +351,13 @@ fn long(row: &Row, now: Moment) -> String {
         value("sub_cwd"),
         value("output_file"),
         row.view.slots
-    );
+    )
+}
+
+/// All that is known of a job, as `-l` shows it.
+fn long(row: &Row, now: Moment) -> String {
+    let value = |name: &str| value(row, name, now).unwrap_or_else(|| NOTHING.to_owned());
+    let mut text = heading(row, now);
     if let (Some(started), Some(host)) = (row.view.started, &row.view.host) {
         text +=
             &format!("{}: Started {} Task(s) on Host(s) <{host}>;\n", day(started), row.view.slots);
@@ -351,7 +385,7 @@ fn long(row: &Row, now: Moment) -> String {
 }
 
 /// What a job asks for besides slots, as `-l` shows it.
-fn requirements(row: &Row) -> String {
+pub fn requirements(row: &Row) -> String {
     let asked = &row.asked;
     let mut text = String::new();
     let mut add = |heading: &str, value: Option<String>| {
@@ -375,7 +409,11 @@ fn requirements(row: &Row) -> String {
 }
 
 /// The rows that are asked for, and the ids that are not known.
-fn chosen(given: &Given, client: &mut Client, with_ended: bool) -> Result<(Vec<Row>, Vec<String>)> {
+pub fn chosen(
+    given: &Given,
+    client: &mut Client,
+    with_ended: bool,
+) -> Result<(Vec<Row>, Vec<String>)> {
     let mut unknown = Vec::new();
     let mut named: Vec<Row> = Vec::new();
     let mut is_named = false;
@@ -397,7 +435,10 @@ fn chosen(given: &Given, client: &mut Client, with_ended: bool) -> Result<(Vec<R
 
 /// Runs bjobs; the exit code is 255 if a job that was named is not known.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
-    let given = GRAMMAR.read(arguments)?;
+    let mut given = GRAMMAR.read(arguments)?;
+    if ["p0", "p1", "p2", "p3", "pe"].iter().any(|option| given.has(option)) {
+        given.set("p", String::new());
+    }
     // An array is shown with its elements that have ended.
     let with_ended = given.has("a") || given.has("d") || given.has("A");
     let mut client = client()?;
@@ -405,6 +446,7 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let kinds: Vec<(&str, &[&str])> = vec![
         ("d", &["DONE", "EXIT"]),
         ("p", &["PEND", "PSUSP"]),
+        ("psum", &["PEND", "PSUSP"]),
         ("r", &["RUN"]),
         ("s", &["USUSP", "PSUSP"]),
     ];
@@ -434,7 +476,8 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
         return Ok(code);
     }
     let is_explained = |format: &str| format.to_ascii_lowercase().contains("pend_reason");
-    if given.has("p") || given.has("l") || format.is_some_and(is_explained) {
+    if ["p", "l", "psum"].iter().any(|option| given.has(option)) || format.is_some_and(is_explained)
+    {
         explain(&mut client, &mut found)?;
     }
     let is_estimated =
@@ -444,6 +487,7 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     }
     let text = match format {
         _ if given.has("sum") => sums::of_all(&found),
+        _ if given.has("psum") => sums::of_reasons(&found),
         _ if given.has("A") => sums::of_arrays(&found, !given.has("noheader")),
         Some(format) => of_format(format, &found, &given, now)?,
         None if given.has("l") => found.iter().map(|row| long(row, now)).collect(),
@@ -451,46 +495,6 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
     };
     crate::output::put(crate::output::escaped(&text).as_bytes())?;
     Ok(code)
-}
-
-/// Runs bhist: what is known of jobs, with how long they waited and ran.
-pub fn bhist(arguments: &[String]) -> Result<ExitCode> {
-    let given = Grammar { command: "bhist", ..GRAMMAR }.read(arguments)?;
-    let mut client = client()?;
-    let (found, unknown) = chosen(&given, &mut client, true)?;
-    if found.is_empty() {
-        note!("No matching job found");
-        return Ok(ExitCode::from(255));
-    }
-    let now = now();
-    let mut text = String::new();
-    if given.has("l") {
-        text = found.iter().map(|row| long(row, now)).collect();
-    } else {
-        text += "Summary of time in seconds spent in various states:\n";
-        text += "JOBID   USER    JOB_NAME  PEND    PSUSP   RUN     USUSP   SSUSP   UNKWN   TOTAL\n";
-        for row in &found {
-            let started = row.view.started.or(row.view.ended).unwrap_or(now);
-            let (waited, ran) =
-                (started.since(row.view.submitted) / 1000, row.ran(now).unwrap_or(0));
-            let name: String = state::name(row).chars().take(9).collect();
-            text += &format!(
-                "{:<7} {:<7} {:<9} {:<7} {:<7} {:<7} {:<7} {:<7} {:<7} {}\n",
-                row.view.id,
-                row.view.user,
-                name,
-                waited,
-                0,
-                ran,
-                0,
-                0,
-                0,
-                waited + ran
-            );
-        }
-    }
-    crate::output::put(crate::output::escaped(&text).as_bytes())?;
-    Ok(if unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(255) })
 }
 
 #[cfg(test)]
@@ -503,5 +507,9 @@ mod tests {
         let given = GRAMMAR.read(&words).unwrap();
         assert!(given.has("a") && given.has("noheader"));
         assert_eq!((given.value("J"), given.value("o")), (Some("*u*"), Some("jobid stat")));
+        let given = GRAMMAR.read(&["-psum".to_owned(), "-uall".to_owned()]).unwrap();
+        assert!(given.has("psum") && given.value("u") == Some("all") && !given.has("s"));
+        let refused = GRAMMAR.read(&["-rusage", "mem"].map(str::to_owned)).unwrap_err();
+        assert!(refused.to_string().contains("-rusage is not supported"), "{refused}");
     }
 }

@@ -5,6 +5,8 @@ use std::io::Read as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use forebay_engine::protocol::client::Client;
+use forebay_engine::protocol::{Answer, Ask};
 use forebay_grid::dialect::{Dialect, OldOutput, System};
 use forebay_grid::environment::Environment;
 use forebay_grid::notify::{Moments, Notify};
@@ -32,54 +34,100 @@ use crate::compat::addresses;
 
 use Takes::{Nothing, Value};
 
+const ONE_HOST: &str = "a job of a Forebay grid runs on one host";
+const FILES_OF_JOBS: &str = "describe the job by options, or by a job file of forebay submit";
+const NO_PENDING_LIMIT: &str = "a job waits until it can start; -t ends it at a point in time";
+const NO_SSH: &str = "its connection is the grid's own; use -I, -Ip or -Is";
+
+/// Every option of bsub.
 const OPTIONS: &[Opt] = &[
+    read("a", ' ', Value),
+    ignored("alloc_flags", ' ', Value),
     read("app", ' ', Value),
     harmless("ar", ' ', Nothing),
     read("b", ' ', Value),
     read("B", ' ', Nothing),
     ignored("C", ' ', Value),
     ignored("c", ' ', Value),
+    refused("clusters", ' ', Value, "a grid is the only cluster that it knows"),
+    refused("cn_cu", ' ', Value, ONE_HOST),
+    refused("cn_mem", ' ', Value, ONE_HOST),
+    ignored("core_isolation", ' ', Value),
+    ignored("csm", ' ', Value),
     read("cwd", ' ', Value),
     ignored("D", ' ', Value),
+    refused("data", ' ', Value, "hosts of a grid see the same files; use forebay submit --input"),
+    harmless("datachk", ' ', Nothing),
+    harmless("datagrp", ' ', Value),
     read("e", ' ', Value),
     read("E", ' ', Value),
     read("env", ' ', Value),
     read("eo", ' ', Value),
     read("Ep", ' ', Value),
+    refused("eptl", ' ', Value, NO_PENDING_LIMIT),
+    refused("ext", ' ', Value, "a grid has no external schedulers"),
+    refused("extsched", ' ', Value, "a grid has no external schedulers"),
     ignored("F", ' ', Value),
     refused("f", ' ', Value, "hosts of a grid see the same files"),
+    ignored("freq", ' ', Value),
     read("g", ' ', Value),
     ignored("G", ' ', Value),
     read("gpu", ' ', Value),
     read("H", ' ', Nothing),
+    harmless("hl", ' ', Nothing),
+    refused("hostfile", ' ', Value, "a job of a Forebay grid runs on one host; use -m"),
     read("i", ' ', Value),
     read("is", ' ', Value),
     read("I", ' ', Nothing),
     read("Ip", ' ', Nothing),
     read("Is", ' ', Nothing),
+    refused("IS", ' ', Nothing, NO_SSH),
+    refused("ISp", ' ', Nothing, NO_SSH),
+    refused("ISs", ' ', Nothing, NO_SSH),
+    refused("IX", ' ', Nothing, "a grid does not forward X11; use -Is"),
     read("J", ' ', Value),
     read("Jd", ' ', Value),
+    ignored("jobaff", ' ', Value),
+    refused("jsdl", ' ', Value, FILES_OF_JOBS),
+    refused("jsdl_strict", ' ', Value, FILES_OF_JOBS),
+    ignored("jsm", ' ', Value),
+    refused("json", ' ', Value, FILES_OF_JOBS),
     read("K", ' ', Nothing),
     refused("k", ' ', Value, "use forebay submit --checkpoint"),
     read("L", ' ', Value),
+    refused("ln_mem", ' ', Value, ONE_HOST),
+    refused("ln_slots", ' ', Value, ONE_HOST),
+    ignored("Lp", ' ', Value),
     read("m", ' ', Value),
     read("M", ' ', Value),
+    ignored("mig", ' ', Value),
     read("n", ' ', Value),
     read("N", ' ', Nothing),
     harmless("ne", ' ', Nothing),
+    refused("network", ' ', Value, ONE_HOST),
+    refused("nnodes", ' ', Value, ONE_HOST),
+    ignored("notify", ' ', Value),
     read("o", ' ', Value),
     read("oo", ' ', Value),
     ignored("outdir", ' ', Value),
     ignored("p", ' ', Value),
     read("P", ' ', Value),
+    refused("pack", ' ', Value, "submit each job by itself"),
+    refused("ptl", ' ', Value, NO_PENDING_LIMIT),
     read("q", ' ', Value),
     read("Q", ' ', Value),
     read("R", ' ', Value),
     read("r", ' ', Nothing),
+    ignored("rcacct", ' ', Value),
     read("rn", ' ', Nothing),
+    ignored("rnc", ' ', Value),
+    refused("s", ' ', Value, "a job that a run window stops is stopped by SIGSTOP"),
     ignored("S", ' ', Value),
     ignored("sla", ' ', Value),
+    ignored("smt", ' ', Value),
     read("sp", ' ', Value),
+    refused("stage", ' ', Value, "hosts of a grid see the same files"),
+    ignored("step_cgroup", ' ', Value),
     read("t", ' ', Value),
     ignored("T", ' ', Value),
     harmless("ti", ' ', Nothing),
@@ -94,7 +142,9 @@ const OPTIONS: &[Opt] = &[
     harmless("We", ' ', Value),
     read("W", ' ', Value),
     read("x", ' ', Nothing),
-    harmless("XF", ' ', Nothing),
+    ignored("XF", ' ', Nothing),
+    refused("yaml", ' ', Value, FILES_OF_JOBS),
+    harmless("Zs", ' ', Nothing),
 ];
 
 const GRAMMAR: Grammar =
@@ -114,12 +164,12 @@ const OF_A_JOB: [&str; 3] = ["LSB_", "LS_SUBCWD", "LS_JOBPID"];
 /// # Errors
 /// If one is bad or refused.
 pub fn options_of(script: &str) -> Result<Given> {
-    LINES.read(&directives(MARK, script)?)
+    LINES.read_lines(MARK, script)
 }
 
 /// Whether a script has lines of options.
 pub fn has_options(script: &str) -> bool {
-    directives(MARK, script).is_ok_and(|words| !words.is_empty())
+    directives(MARK, script).is_ok_and(|lines| !lines.is_empty())
 }
 
 /// The script of a job with its name, and the options in it. Words on the command line are a command for the shell, as LSF
@@ -223,11 +273,41 @@ fn inherited(given: &Given, here: String) -> Environment {
     variables.into_iter().collect()
 }
 
-/// A job as bsub's options describe it; it has no program yet.
+/// What `-a` names. LSF runs a program of the site for each name; a grid has one such program, its submission filter.
+fn applications(given: &Given, client: &mut Client) -> Result<Option<String>> {
+    let names = given.every("a").collect::<Vec<_>>().join(" ");
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let Answer::Limits { limits } = client.ask(&Ask::Limits)? else {
+        bail!("the controller is a different version");
+    };
+    ensure!(
+        limits.submit_filter,
+        "-a {names} is not supported: the grid has no submission filter (submit_filter in grid.toml) that could act on it"
+    );
+    Ok(Some(names))
+}
+
+/// A job as bsub's options describe it; it has no program yet. The submission filter finds what `-a` names in LSB_SUB_ADDITIONAL of
+/// its environment.
 ///
 /// # Errors
-/// If an option has a bad value, or wants what a grid does not do.
-pub fn job(given: &Given) -> Result<JobSpec> {
+/// If an option has a bad value, or wants what a grid does not do; if the controller does not answer.
+pub fn job(given: &Given, client: &mut Client) -> Result<JobSpec> {
+    let mut given = given.clone();
+    given.fill_from("LSB_", VARIABLES);
+    let spec = described(&given)?;
+    let Some(names) = applications(&given, client)? else { return Ok(spec) };
+    Ok(JobSpec { environment: spec.environment.with("LSB_SUB_ADDITIONAL", &names), ..spec })
+}
+
+/// Variables that stand for an option that neither the command line nor the script has.
+const VARIABLES: &[(&str, &str)] =
+    &[("DEFAULTQUEUE", "q"), ("DEFAULTPROJECT", "P"), ("DEFAULT_JOBGROUP", "g")];
+
+/// A job as the options describe it without the grid.
+fn described(given: &Given) -> Result<JobSpec> {
     let here = std::env::current_dir().context("cannot find the current directory")?;
     let utf8 = |path: &std::path::Path| {
         path.to_str().map(str::to_owned).with_context(|| format!("{}: not UTF-8", path.display()))
@@ -242,6 +322,7 @@ pub fn job(given: &Given) -> Result<JobSpec> {
         .map(|text| memory(text, unit_for_limits().unwrap_or('K')))
         .transpose()?
         .flatten();
+    needs.warn(GRAMMAR.command, limit.or(needs.memory));
     let (output, errors) =
         (given.value("oo").or(given.value("o")), given.value("eo").or(given.value("e")));
     let hosts = given.value("m").unwrap_or_default().parse()?;
@@ -342,16 +423,17 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
             None => vec!["/bin/sh".to_owned(), "-c".to_owned()],
         };
         command.push(words.join(" "));
-        let spec =
-            JobSpec { command, output: None, error: None, rerun: Rerun::Once, ..job(&given)? };
+        let job = job(&given, &mut client()?)?;
+        let spec = JobSpec { command, output: None, error: None, rerun: Rerun::Once, ..job };
         return attached(spec, !given.has("I"));
     }
     let (name, text, in_script) = script(&given)?;
     let given = given.over(in_script);
     let text = input::redirected(&text, "-i", input_of(&given))?;
     let text = as_login(&given, text);
-    let mut spec = JobSpec { command: vec![name], script: Some(text), ..job(&given)? };
     let mut client = client()?;
+    let job = job(&given, &mut client)?;
+    let mut spec = JobSpec { command: vec![name], script: Some(text), ..job };
     // A job with a queue of its own is told so, another one that it is in the default queue.
     let told = match &spec.queue {
         Some(queue) => format!("queue <{queue}>"),
@@ -385,7 +467,7 @@ mod tests {
     fn a_line_of_options_needs_no_blank() {
         let given =
             options_of("#BSUB-J a[1-3]\n#BSUB -q night -n 2,4\n#BSUB -o %J.out\ntrue\n").unwrap();
-        let spec = job(&given).unwrap();
+        let spec = described(&given).unwrap();
         assert_eq!((&spec.name[..], spec.slots, spec.tasks()), ("a", 2, 3));
         assert_eq!(
             (spec.queue.unwrap().as_str(), spec.output.as_deref()),
@@ -394,9 +476,24 @@ mod tests {
     }
 
     #[test]
+    fn no_option_takes_the_command_or_leaves_its_value_to_it() {
+        for option in OPTIONS {
+            let value = Some("v").filter(|_| option.takes == Value);
+            let words = [format!("-{}", option.name)].into_iter().chain(value.map(str::to_owned));
+            let words: Vec<String> = words.chain(["prog".to_owned()]).collect();
+            match GRAMMAR.read(&words) {
+                Ok(given) => assert_eq!(given.words, ["prog"], "{}", option.name),
+                Err(error) => assert!(format!("{error}").contains("is not supported"), "{error}"),
+            }
+            let alike = OPTIONS.iter().filter(|other| other.name == option.name);
+            assert_eq!(alike.count(), 1, "{}", option.name);
+        }
+    }
+
+    #[test]
     fn a_line_that_asks_for_the_version_does_not_keep_a_job_from_being_submitted() {
         let given = options_of("#BSUB -V\n#BSUB -n 2\ntrue\n").unwrap();
-        assert_eq!(job(&given).unwrap().slots, 2);
+        assert_eq!(described(&given).unwrap().slots, 2);
         let asked = GRAMMAR.read(&["-V".to_owned()]).unwrap_err();
         assert!(asked.is::<super::super::super::words::VersionAsked>());
     }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use forebay_engine::protocol::{Answer, Ask, HostView, QueueView};
+use forebay_engine::protocol::{Answer, Ask, HostView, QueueView, Runs};
 
 use super::super::row::{client, known, rows};
 use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, ignored, read};
@@ -69,6 +69,11 @@ const HOST_FIELDS: &[Field] = &[
     ("rsv", "rsv", 8),
 ];
 
+/// What is suspended.
+fn suspended(runs: Runs) -> u64 {
+    runs.stopped_by_user + runs.stopped_by_grid
+}
+
 fn of_queue(queue: &QueueView, field: &str) -> Option<String> {
     let waiting = queue.pending_tasks + queue.held_tasks;
     Some(match field {
@@ -81,8 +86,11 @@ fn of_queue(queue: &QueueView, field: &str) -> Option<String> {
         "jl_h" => queue.host_slots_max?.to_string(),
         "njobs" => (waiting + queue.active_tasks).to_string(),
         "pend" => waiting.to_string(),
-        "run" => queue.active_tasks.to_string(),
-        "susp" | "ususp" | "ssusp" | "rsv" => "0".to_owned(),
+        "run" => queue.runs.running.to_string(),
+        "susp" => suspended(queue.runs).to_string(),
+        "ususp" => queue.runs.stopped_by_user.to_string(),
+        "ssusp" => queue.runs.stopped_by_grid.to_string(),
+        "rsv" => "0".to_owned(),
         "hosts" if queue.hosts.is_empty() => "all".to_owned(),
         "hosts" => queue.hosts.clone(),
         _ => return None,
@@ -94,8 +102,11 @@ fn of_host(host: &HostView, field: &str) -> Option<String> {
         "host_name" => host.name.to_string(),
         "status" => state::of_host(host).to_owned(),
         "max" => host.slots.to_string(),
-        "njobs" | "run" => host.used_slots.to_string(),
-        "ssusp" | "ususp" | "rsv" => "0".to_owned(),
+        "njobs" => (host.runs.running + suspended(host.runs)).to_string(),
+        "run" => host.runs.running.to_string(),
+        "ssusp" => host.runs.stopped_by_grid.to_string(),
+        "ususp" => host.runs.stopped_by_user.to_string(),
+        "rsv" => "0".to_owned(),
         _ => return None,
     })
 }
@@ -135,9 +146,9 @@ fn long(queue: &QueueView) -> String {
         or_dash(queue.host_slots_max),
         waiting + queue.active_tasks,
         waiting,
-        queue.active_tasks,
-        0,
-        0,
+        queue.runs.running,
+        queue.runs.stopped_by_grid,
+        queue.runs.stopped_by_user,
         0
     );
     if let Some(seconds) = queue.time_limit_max_seconds {
@@ -157,10 +168,10 @@ fn long_host(host: &HostView) -> String {
         1.0,
         super::NOTHING,
         host.slots,
-        host.used_slots,
-        host.used_slots,
-        0,
-        0,
+        host.runs.running + suspended(host.runs),
+        host.runs.running,
+        host.runs.stopped_by_grid,
+        host.runs.stopped_by_user,
         0,
     );
     text += " CURRENT LOAD USED FOR SCHEDULING:\n                r15s   r1m  r15m    ut    pg    io   ls    it   tmp   swp   mem\n";
@@ -210,8 +221,8 @@ pub fn bqueues(arguments: &[String]) -> Result<ExitCode> {
             or_dash(queue.host_slots_max),
             waiting + queue.active_tasks,
             waiting,
-            queue.active_tasks,
-            0
+            queue.runs.running,
+            suspended(queue.runs)
         );
     }
     out!("{text}");
@@ -251,10 +262,10 @@ pub fn bhosts(arguments: &[String]) -> Result<ExitCode> {
             state::of_host(&host),
             super::NOTHING,
             host.slots,
-            host.used_slots,
-            host.used_slots,
-            0,
-            0,
+            host.runs.running + suspended(host.runs),
+            host.runs.running,
+            host.runs.stopped_by_grid,
+            host.runs.stopped_by_user,
             0
         );
     }

@@ -4,6 +4,7 @@
 //! a command is about; what changes jobs is in `control.rs`, what tools ask of the site in `site.rs`.
 
 mod bacct;
+mod bhist;
 mod bjobs;
 pub mod bsub;
 mod bugroup;
@@ -43,7 +44,7 @@ const NOTHING: &str = "-";
 pub const NAMES: &[Name] = &[
     Name { name: "bsub", call: bsub::run as Call, fault: 255 },
     Name { name: "bjobs", call: bjobs::run, fault: 255 },
-    Name { name: "bhist", call: bjobs::bhist, fault: 255 },
+    Name { name: "bhist", call: bhist::run, fault: 255 },
     Name { name: "bkill", call: control::bkill, fault: 255 },
     Name { name: "bstop", call: control::bstop, fault: 255 },
     Name { name: "bresume", call: control::bresume, fault: 255 },

@@ -126,6 +126,7 @@ mod tests {
             accept_rounds: 2,
             rerun: false,
             profiles: Vec::new(),
+            submit_filter: false,
         };
         let said = |is_all, is_long| report("normal", &limits, is_all, is_long);
         let usual = said(false, false);

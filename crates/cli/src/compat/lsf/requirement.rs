@@ -25,6 +25,10 @@ pub struct Needs {
     pub resources: Resources,
     /// Features that its host must have.
     pub features: Option<Features>,
+    /// Comparisons of a selection, such as `mem>100`.
+    comparisons: Vec<String>,
+    /// Other parts that have no effect.
+    without_effect: Vec<String>,
 }
 
 impl Needs {
@@ -46,8 +50,14 @@ impl Needs {
     }
 
     fn add(&mut self, text: &str, counted: &mut Vec<(ResourceName, u32)>) -> Result<()> {
-        if let Some(features) = selected(text)? {
+        let (features, comparisons) = selected(text)?;
+        if let Some(features) = features {
             self.features = Some(features.and(self.features.take()));
+        }
+        self.comparisons.extend(comparisons);
+        for name in ["order", "affinity"] {
+            let said = section(text, name).filter(|said| !said.is_empty());
+            self.without_effect.extend(said.map(|said| format!("{name}[{said}]")));
         }
         if let Some(span) = section(text, "span") {
             ensure!(
@@ -70,6 +80,7 @@ impl Needs {
                 continue;
             }
             if NOT_COUNTED.contains(&name) {
+                self.without_effect.push(format!("rusage[{part}]"));
                 continue;
             }
             let count: u32 = value.parse().with_context(refused)?;
@@ -79,6 +90,33 @@ impl Needs {
         }
         Ok(())
     }
+
+    /// What has no effect for a job for which so much memory is set aside: a host that has it free is one on which `mem` is as high.
+    fn without_effect(&self, memory: Option<ByteSize>) -> Vec<String> {
+        let is_met = |comparison: &&String| is_met(comparison, memory);
+        let comparisons = self.comparisons.iter().filter(|comparison| !is_met(comparison));
+        let comparisons = comparisons.map(|comparison| format!("select[{comparison}]"));
+        comparisons.chain(self.without_effect.iter().cloned()).collect()
+    }
+
+    /// Warns of what has no effect for a job for which so much memory is set aside.
+    pub fn warn(&self, command: &str, memory: Option<ByteSize>) {
+        for said in self.without_effect(memory) {
+            note!("{command}: warning: -R \"{said}\" has no effect on a Forebay grid");
+        }
+    }
+}
+
+/// Whether a comparison holds on every host that takes a job with so much memory.
+fn is_met(comparison: &str, set_aside: Option<ByteSize>) -> bool {
+    let text: String = comparison.chars().filter(|c| !" '\"".contains(*c)).collect();
+    if let Some(kind) = text.strip_prefix("type==") {
+        return ["any", "local"].contains(&kind);
+    }
+    let least = text.strip_prefix("mem>").map(|rest| rest.strip_prefix('=').unwrap_or(rest));
+    let Some(least) = least else { return false };
+    let least = memory(least, unit_for_limits().unwrap_or('M'));
+    least.is_ok_and(|least| least <= set_aside)
 }
 
 /// Names in a selection that are not features: indices of load, other names for them, and what every host has.
@@ -102,16 +140,17 @@ struct Selection<'a> {
     whole: &'a str,
     rest: &'a str,
     parts: u32,
+    comparisons: Vec<&'a str>,
 }
 
 impl<'a> Selection<'a> {
-    /// The features that a selection names, in the grid's notation. Comparisons, such as those of load, say nothing here: the grid
-    /// places jobs by what they set aside.
-    fn read(whole: &'a str) -> Result<Option<String>> {
-        let mut selection = Selection { whole, rest: whole, parts: 0 };
+    /// The features that a selection names, in the grid's notation, and its comparisons. Those of load and capacity say nothing here:
+    /// the grid places jobs by what they set aside.
+    fn read(whole: &'a str) -> Result<(Option<String>, Vec<&'a str>)> {
+        let mut selection = Selection { whole, rest: whole, parts: 0, comparisons: Vec::new() };
         let read = selection.any()?;
         ensure!(selection.rest.trim().is_empty(), selection.refused());
-        Ok(read)
+        Ok((read, selection.comparisons))
     }
 
     fn refused(&self) -> String {
@@ -161,13 +200,25 @@ impl<'a> Selection<'a> {
             })?;
             return Ok(Some(format!("!{inner}")));
         }
+        let (text, before) = (self.rest, self.comparisons.len());
         let first = self.operand()?;
         let mut is_comparison = false;
         while OPERATORS.iter().any(|sign| self.take(sign)) {
             is_comparison = true;
             self.operand()?;
         }
-        Ok(first.filter(|_| !is_comparison))
+        if !is_comparison {
+            return Ok(first);
+        }
+        let text = text[..text.len() - self.rest.len()].trim();
+        ensure!(
+            !text.starts_with("hname"),
+            "select[{text}] is not supported: choose hosts by -m, such as -m h1 or -m \"all ~h1\""
+        );
+        // Those in its own parentheses are parts of it.
+        self.comparisons.truncate(before);
+        self.comparisons.push(text);
+        Ok(None)
     }
 
     /// A name, a number, a text or what stands in parentheses.
@@ -209,16 +260,18 @@ fn joined(parts: &[String], sign: &str) -> Option<String> {
     }
 }
 
-/// The features that `select[...]` names, or the text before the first section.
-fn selected(text: &str) -> Result<Option<Features>> {
+/// The features and comparisons of `select[...]`, or of the text before the first section.
+fn selected(text: &str) -> Result<(Option<Features>, Vec<String>)> {
     let first = SECTIONS.iter().filter_map(|name| text.find(*name)).min().unwrap_or(text.len());
     let said = section(text, "select").unwrap_or(&text[..first]).trim();
     // Braces are around alternatives and around parts of jobs on several hosts.
     if said.is_empty() || said.contains('{') {
-        return Ok(None);
+        return Ok((None, Vec::new()));
     }
-    let Some(needed) = Selection::read(said)? else { return Ok(None) };
-    needed.parse::<Features>().map(Some).with_context(|| format!("select[{said}]"))
+    let (needed, comparisons) = Selection::read(said)?;
+    let needed = needed.map(|needed| needed.parse::<Features>()).transpose();
+    let needed = needed.with_context(|| format!("select[{said}]"))?;
+    Ok((needed, comparisons.into_iter().map(str::to_owned).collect()))
 }
 
 /// The text of a section, such as `rusage[...]`.
@@ -267,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn features_of_a_selection_are_required_and_comparisons_say_nothing() {
+    fn features_of_a_selection_are_required() {
         let text = |text| of(&[("R", text)]).unwrap().features.map(|features| features.to_string());
         assert_eq!(
             text("select[ssd && mem>=100 && !slow] rusage[mem=1]").as_deref(),
@@ -281,7 +334,7 @@ mod tests {
             ("select[(ssd && mem>100)]", "ssd"),
             ("select[type==any && (ssd || nvme)]", "ssd || nvme"),
             ("select[ssd && (mem > 100 || swp>5) && !(a || defined(b))]", "ssd && !(a || b)"),
-            ("select[(mem+swp) >= 2*100 && ssd && hname!='h 1']", "ssd"),
+            ("select[(mem+swp) >= 2*100 && ssd && model!='h 1']", "ssd"),
             ("ssd && r15s<2 order[ut] rusage[mem=5]", "ssd"),
         ] {
             assert_eq!(text(said).as_deref(), Some(needed), "{said}");
@@ -306,11 +359,37 @@ mod tests {
             "select[(a]",
             "select[a &&]",
             "select[mem>]",
-            "select[hname=='h]",
+            "select[model=='h]",
+            "select[hname==h1]",
             &deep,
         ] {
             assert!(of(&[("R", bad)]).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_has_no_effect_is_named_unless_every_host_that_takes_the_job_meets_it() {
+        let of = |text: &str| {
+            let needs = of(&[("R", text)]).unwrap();
+            needs.without_effect(needs.memory).join(" ")
+        };
+        for silent in [
+            "select[mem>=512 && type==any] rusage[mem=512] span[hosts=1]",
+            "select[mem > 500M && type == local] rusage[mem=512]",
+            "select[ssd] same[type] cu[type=rack]",
+        ] {
+            assert_eq!(of(silent), "", "{silent}");
+        }
+        assert_eq!(of("select[mem>600] rusage[mem=512]"), "select[mem>600]");
+        assert_eq!(of("select[mem>600]"), "select[mem>600]");
+        assert_eq!(
+            of("select[ssd && (mem+swp) > 5 && type==X86] order[ut:mem] affinity[core(1)]"),
+            "select[(mem+swp) > 5] select[type==X86] order[ut:mem] affinity[core(1)]"
+        );
+        assert_eq!(
+            of("rusage[mem=5, tmp=100:duration=10, swp=3]"),
+            "rusage[tmp=100] rusage[duration=10] rusage[swp=3]"
+        );
     }
 
     #[test]

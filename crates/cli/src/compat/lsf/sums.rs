@@ -32,6 +32,22 @@ pub fn of_all(rows: &[Row]) -> String {
         + &line(columns.map(|(_, states)| count(&rows, states).to_string()))
 }
 
+/// The lines of `-psum`: how many jobs wait for each reason, the most first.
+pub fn of_reasons(rows: &[Row]) -> String {
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    for row in rows {
+        for reason in &row.reasons {
+            *counts.entry(reason).or_default() += row.view.tasks;
+        }
+    }
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, jobs)| std::cmp::Reverse(*jobs));
+    let all: u32 = rows.iter().map(|row| row.view.tasks).sum();
+    let mut text = format!("Pending reason summary: {all} pending jobs\n");
+    text.extend(counts.iter().map(|(reason, jobs)| format!(" {reason}: {jobs} jobs\n")));
+    text
+}
+
 /// The lines of `-A`: of arrays alone.
 pub fn of_arrays(rows: &[Row], is_headed: bool) -> String {
     let mut arrays: BTreeMap<JobId, Vec<&Row>> = BTreeMap::new();

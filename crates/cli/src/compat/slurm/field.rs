@@ -233,7 +233,7 @@ pub fn value(row: &Row, name: &str, now: Moment) -> Option<String> {
         "batchhost" => host(row, "n/a"),
         "nodelist" => host(row, ""),
         "nodelistreason" => place(row),
-        "cluster" => "forebay".to_owned(),
+        "cluster" => super::CLUSTER.to_owned(),
         "command" | "submitline" => row.view.command.join(" "),
         "comment" => row.asked.dialect.as_ref().map(|of| of.comment.clone()).unwrap_or_default(),
         "cputime" => long_span(of_cpu()),

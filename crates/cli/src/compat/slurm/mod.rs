@@ -30,14 +30,22 @@ mod state;
 mod units;
 mod update;
 
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
 use forebay_grid::vocabulary::Moment;
 
+use super::words::Given;
 use super::{Call, Name};
 
 /// The version whose output this is like.
 pub const SLURM_VERSION: &str = "22.05.8";
+
+/// What a grid is called as a cluster.
+const CLUSTER: &str = "forebay";
 
 /// The commands.
 pub const NAMES: &[Name] = &[
@@ -55,6 +63,19 @@ pub const NAMES: &[Name] = &[
     Name { name: "sacctmgr", call: accounts::sacctmgr, fault: 1 },
     Name { name: "sshare", call: accounts::sshare, fault: 1 },
 ];
+
+/// Prints a list once, or every so many seconds with the time above it, as `--iterate` says.
+fn iterated(given: &Given, list: impl Fn() -> Result<ExitCode>) -> Result<ExitCode> {
+    let Some(text) = given.value("iterate") else { return list() };
+    let seconds = text.parse::<u64>().ok().filter(|seconds| *seconds > 0);
+    let seconds = seconds.with_context(|| format!("--iterate={text}: expected seconds"))?;
+    loop {
+        outln!("{}", units::date(now()));
+        list()?;
+        outln!("");
+        std::thread::sleep(Duration::from_secs(seconds));
+    }
+}
 
 /// The time.
 fn now() -> Moment {

@@ -5,6 +5,7 @@ use super::super::words::{Opt, Takes, harmless, ignored, read, refused};
 use Takes::{Maybe, Nothing, Value};
 
 const ONE_HOST: &str = "a job of a Forebay grid runs on one host";
+const NO_CONTAINERS: &str = "call the container's program in the script";
 const NO_RESOURCES: &str =
     "a Forebay grid counts slots, memory and resources for a job as a whole; use --gres";
 
@@ -16,11 +17,14 @@ pub const JOB: &[Opt] = &[
     refused("bbf", ' ', Value, NO_RESOURCES),
     read("begin", 'b', Value),
     read("chdir", 'D', Value),
+    ignored("cluster-constraint", ' ', Value),
+    read("clusters", 'M', Value),
     read("comment", ' ', Value),
     read("constraint", 'C', Value),
+    refused("container", ' ', Value, NO_CONTAINERS),
     refused("contiguous", ' ', Nothing, ONE_HOST),
-    harmless("core-spec", 'S', Value),
-    harmless("cores-per-socket", ' ', Value),
+    ignored("core-spec", 'S', Value),
+    ignored("cores-per-socket", ' ', Value),
     ignored("cpu-freq", ' ', Value),
     read("cpus-per-task", 'c', Value),
     read("cpus-per-gpu", ' ', Value),
@@ -32,72 +36,87 @@ pub const JOB: &[Opt] = &[
     read("exclude", 'x', Value),
     read("exclusive", ' ', Maybe),
     read("export", ' ', Value),
-    harmless("extra-node-info", 'B', Value),
-    harmless("get-user-env", ' ', Maybe),
-    harmless("gid", ' ', Value),
+    ignored("extra-node-info", 'B', Value),
+    ignored("get-user-env", ' ', Maybe),
+    read("gid", ' ', Value),
+    harmless("gpu-bind", ' ', Value),
+    ignored("gpu-freq", ' ', Value),
     read("gpus", 'G', Value),
     read("gpus-per-node", ' ', Value),
     refused("gpus-per-socket", ' ', Value, NO_RESOURCES),
     read("gpus-per-task", ' ', Value),
     read("gres", ' ', Value),
     harmless("gres-flags", ' ', Value),
-    harmless("hint", ' ', Value),
+    ignored("hint", ' ', Value),
     read("hold", 'H', Nothing),
-    harmless("immediate", 'I', Maybe),
+    refused(
+        "immediate",
+        'I',
+        Maybe,
+        "a job waits until it can start; sbatch --test-only says when that is",
+    ),
     read("input", 'i', Value),
     read("job-name", 'J', Value),
     read("licenses", 'L', Value),
     read("mail-type", ' ', Value),
     read("mail-user", ' ', Value),
-    harmless("mcs-label", ' ', Value),
+    ignored("mcs-label", ' ', Value),
     read("mem", ' ', Value),
     harmless("mem-bind", ' ', Value),
     read("mem-per-cpu", ' ', Value),
     read("mem-per-gpu", ' ', Value),
-    harmless("mincpus", ' ', Value),
-    harmless("network", ' ', Value),
+    read("mincpus", ' ', Value),
+    ignored("network", ' ', Value),
     read("nice", ' ', Maybe),
     read("nodefile", 'F', Value),
     read("nodelist", 'w', Value),
     read("nodes", 'N', Value),
     read("ntasks", 'n', Value),
-    harmless("ntasks-per-core", ' ', Value),
+    ignored("ntasks-per-core", ' ', Value),
     refused("ntasks-per-gpu", ' ', Value, NO_RESOURCES),
     read("ntasks-per-node", ' ', Value),
-    harmless("ntasks-per-socket", ' ', Value),
+    ignored("ntasks-per-socket", ' ', Value),
     read("open-mode", ' ', Value),
     read("output", 'o', Value),
-    harmless("overcommit", 'O', Nothing),
+    ignored("overcommit", 'O', Nothing),
     harmless("oversubscribe", 's', Nothing),
     read("partition", 'p', Value),
     harmless("power", ' ', Value),
+    ignored("prefer", ' ', Value),
     ignored("priority", ' ', Value),
-    harmless("profile", ' ', Value),
+    ignored("profile", ' ', Value),
     harmless("propagate", ' ', Maybe),
     read("qos", 'q', Value),
     harmless("quiet", 'Q', Nothing),
-    harmless("reboot", ' ', Nothing),
+    ignored("reboot", ' ', Nothing),
     read("reservation", ' ', Value),
     read("signal", ' ', Value),
-    harmless("sockets-per-node", ' ', Value),
+    ignored("sockets-per-node", ' ', Value),
     harmless("spread-job", ' ', Nothing),
     harmless("switches", ' ', Value),
-    harmless("thread-spec", ' ', Value),
-    harmless("threads-per-core", ' ', Value),
+    // Slurm takes it for --ntasks-per-node as well.
+    read("tasks-per-node", ' ', Value),
+    ignored("thread-spec", ' ', Value),
+    ignored("threads-per-core", ' ', Value),
     read("time", 't', Value),
-    harmless("time-min", ' ', Value),
-    harmless("tmp", ' ', Value),
-    harmless("uid", ' ', Value),
+    ignored("time-min", ' ', Value),
+    refused(
+        "tmp",
+        ' ',
+        Value,
+        "space for temporary files of hosts is not counted; a site can count it as a resource for --gres",
+    ),
+    read("uid", ' ', Value),
     harmless("use-min-nodes", ' ', Nothing),
     harmless("verbose", 'v', Nothing),
     harmless("wait-all-nodes", ' ', Value),
     harmless("wckey", ' ', Value),
-    read("clusters", 'M', Value),
 ];
 
 /// What only sbatch has.
 pub const SBATCH: &[Opt] = &[
     read("array", 'a', Value),
+    ignored("batch", ' ', Value),
     refused("export-file", ' ', Value, "use --export"),
     harmless("ignore-pbs", ' ', Nothing),
     read("kill-on-invalid-dep", ' ', Value),
@@ -111,27 +130,67 @@ pub const SBATCH: &[Opt] = &[
     read("wrap", ' ', Value),
 ];
 
-/// Variables that stand for an option of sbatch which is not given; they are stronger than lines of the script.
-pub const SBATCH_VARIABLES: &[(&str, &str)] = &[
-    ("SBATCH_ACCOUNT", "account"),
-    ("SBATCH_ARRAY_INX", "array"),
-    ("SBATCH_CONSTRAINT", "constraint"),
-    ("SBATCH_EXCLUSIVE", "exclusive"),
-    ("SBATCH_EXPORT", "export"),
-    ("SBATCH_GPUS", "gpus"),
-    ("SBATCH_GPUS_PER_NODE", "gpus-per-node"),
-    ("SBATCH_GRES", "gres"),
-    ("SBATCH_JOB_NAME", "job-name"),
-    ("SBATCH_MEM_PER_CPU", "mem-per-cpu"),
-    ("SBATCH_MEM_PER_NODE", "mem"),
-    ("SBATCH_NO_REQUEUE", "no-requeue"),
-    ("SBATCH_OPEN_MODE", "open-mode"),
-    ("SBATCH_OUTPUT", "output"),
-    ("SBATCH_ERROR", "error"),
-    ("SBATCH_PARTITION", "partition"),
-    ("SBATCH_QOS", "qos"),
-    ("SBATCH_REQUEUE", "requeue"),
-    ("SBATCH_SIGNAL", "signal"),
-    ("SBATCH_TIMELIMIT", "time"),
-    ("SBATCH_WAIT", "wait"),
+/// Variables that stand for an option of sbatch, salloc or srun which is not given, behind `SBATCH_`, `SALLOC_` or `SLURM_`.
+pub const JOB_VARIABLES: &[(&str, &str)] = &[
+    ("ACCOUNT", "account"),
+    ("CLUSTERS", "clusters"),
+    ("CONSTRAINT", "constraint"),
+    ("CPUS_PER_GPU", "cpus-per-gpu"),
+    ("EXCLUSIVE", "exclusive"),
+    ("GPUS", "gpus"),
+    ("GPUS_PER_NODE", "gpus-per-node"),
+    ("GPUS_PER_TASK", "gpus-per-task"),
+    ("GRES", "gres"),
+    ("JOB_NAME", "job-name"),
+    ("MEM_PER_CPU", "mem-per-cpu"),
+    ("MEM_PER_GPU", "mem-per-gpu"),
+    ("MEM_PER_NODE", "mem"),
+    ("PARTITION", "partition"),
+    ("QOS", "qos"),
+    ("RESERVATION", "reservation"),
+    ("SIGNAL", "signal"),
+    ("TIMELIMIT", "time"),
 ];
+
+/// Those of sbatch alone. They are stronger than lines of the script.
+pub const SBATCH_VARIABLES: &[(&str, &str)] = &[
+    ("ARRAY_INX", "array"),
+    ("ERROR", "error"),
+    ("EXPORT", "export"),
+    ("INPUT", "input"),
+    ("NO_REQUEUE", "no-requeue"),
+    ("OPEN_MODE", "open-mode"),
+    ("OUTPUT", "output"),
+    ("REQUEUE", "requeue"),
+    ("WAIT", "wait"),
+];
+
+/// Those of srun alone, where it starts a job.
+pub const SRUN_VARIABLES: &[(&str, &str)] =
+    &[("CPUS_PER_TASK", "cpus-per-task"), ("EXPORT_ENV", "export"), ("NTASKS", "ntasks")];
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::words::{Grammar, Style, Until};
+    use super::*;
+
+    #[test]
+    fn no_option_takes_the_script_or_leaves_its_value_to_it() {
+        let tables: &[&[Opt]] = &[JOB, SBATCH];
+        let grammar =
+            Grammar { command: "sbatch", style: Style::Gnu, until: Until::FirstWord, tables };
+        for option in tables.concat() {
+            let letter = (option.letter != ' ').then(|| format!("-{}", option.letter));
+            for name in [Some(format!("--{}", option.name)), letter].into_iter().flatten() {
+                let value = Some("v").filter(|_| option.takes == Value).map(str::to_owned);
+                let words = [Some(name.clone()), value, Some("a.sh".to_owned())];
+                match grammar.read(&words.into_iter().flatten().collect::<Vec<_>>()) {
+                    Ok(given) => assert_eq!(given.words, ["a.sh"], "{name}"),
+                    Err(error) => {
+                        assert!(format!("{error}").contains("is not supported"), "{error}")
+                    }
+                }
+            }
+        }
+    }
+}

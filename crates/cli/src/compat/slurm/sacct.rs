@@ -7,7 +7,9 @@ use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::Moment;
 
 use super::super::row::{Row, client, me, rows};
-use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, ignored, read};
+use super::super::words::{
+    Given, Grammar, Opt, Style, Takes, Until, harmless, ignored, read, refused,
+};
 use super::choice::{Choice, targets};
 use super::report::{Column, Layout};
 use super::units::since;
@@ -17,6 +19,8 @@ use Takes::{Maybe, Nothing, Value};
 
 const OPTIONS: &[Opt] = &[
     read("accounts", 'A', Value),
+    refused("associations", 'x', Value, NOT_CHOSEN),
+    refused("batch-script", 'B', Nothing, "the script of a job is not shown"),
     read("allclusters", 'L', Nothing),
     read("allocations", 'X', Nothing),
     read("allusers", 'a', Nothing),
@@ -27,13 +31,20 @@ const OPTIONS: &[Opt] = &[
     read("delimiter", ' ', Value),
     harmless("duplicates", 'D', Nothing),
     read("endtime", 'E', Value),
+    refused("env-vars", ' ', Nothing, "the environment of a job is not shown"),
+    harmless("federation", ' ', Nothing),
+    refused("file", 'f', Value, "records come from the grid alone"),
+    refused("flags", 'F', Value, NOT_CHOSEN),
     read("format", 'o', Value),
+    refused("gid", 'g', Value, NOT_CHOSEN),
     read("helpformat", 'e', Nothing),
     read("jobs", 'j', Value),
     read("json", ' ', Maybe),
     harmless("local", ' ', Nothing),
     read("long", 'l', Nothing),
     read("name", ' ', Value),
+    refused("ncpus", 'I', Value, NOT_CHOSEN),
+    refused("nnodes", 'i', Value, NOT_CHOSEN),
     harmless("noconvert", ' ', Nothing),
     read("nodelist", 'N', Value),
     read("noheader", 'n', Nothing),
@@ -41,16 +52,24 @@ const OPTIONS: &[Opt] = &[
     read("parsable2", 'P', Nothing),
     read("partition", 'r', Value),
     ignored("qos", 'q', Value),
+    refused("reason", 'R', Value, NOT_CHOSEN),
     read("starttime", 'S', Value),
     read("state", 's', Value),
+    refused("timelimit-max", 'K', Value, NOT_CHOSEN),
+    refused("timelimit-min", 'k', Value, NOT_CHOSEN),
     harmless("truncate", 'T', Nothing),
     harmless("units", ' ', Value),
     read("user", 'u', Value),
     read("uid", ' ', Value),
+    harmless("use-local-uid", ' ', Nothing),
     harmless("verbose", 'v', Nothing),
     read("version", 'V', Nothing),
     ignored("wckeys", 'W', Maybe),
+    harmless("whole-hetjob", ' ', Maybe),
+    refused("yaml", ' ', Maybe, "use --json"),
 ];
+
+const NOT_CHOSEN: &str = "jobs are chosen by -A, -j, --name, -N, -r, -s and -u";
 
 const GRAMMAR: Grammar =
     Grammar { command: "sacct", style: Style::Gnu, until: Until::End, tables: &[OPTIONS] };

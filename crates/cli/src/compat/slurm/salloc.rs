@@ -10,8 +10,8 @@ use forebay_grid::spec::{JobSpec, Rerun};
 use forebay_grid::vocabulary::JobId;
 
 use super::super::row::client;
-use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, read, refused};
-use super::options::JOB;
+use super::super::words::{Grammar, Opt, Style, Takes, Until, harmless, ignored, read, refused};
+use super::options::{JOB, JOB_VARIABLES};
 use super::spec;
 use crate::commands::grid::run::{Stage, attached_saying};
 
@@ -30,6 +30,7 @@ const SALLOC: &[Opt] = &[
     ),
     harmless("wait", 'W', Value),
     read("version", 'V', Nothing),
+    ignored("x11", ' ', Maybe),
 ];
 
 const GRAMMAR: Grammar = Grammar {
@@ -41,7 +42,8 @@ const GRAMMAR: Grammar = Grammar {
 
 /// Runs it; the exit code is that of the shell or the command.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
-    let given = GRAMMAR.read_command(arguments)?;
+    let mut given = GRAMMAR.read_command(arguments)?;
+    given.fill_from("SALLOC_", JOB_VARIABLES);
     spec::refuse_input(&given)?;
     let shell = || std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
     let command = if given.words.is_empty() { vec![shell()] } else { given.words.clone() };

@@ -11,7 +11,7 @@ use forebay_grid::spec::{JobSpec, SCRIPT_BYTES_LIMIT};
 use super::super::input;
 use super::super::row::client;
 use super::super::words::{Given, Grammar, Style, Until, directives};
-use super::options::{JOB, SBATCH, SBATCH_VARIABLES};
+use super::options::{JOB, JOB_VARIABLES, SBATCH, SBATCH_VARIABLES};
 use super::spec;
 use super::units::moment;
 use crate::commands::grid::wait::exit_of;
@@ -31,12 +31,12 @@ const MARK: &str = "#SBATCH";
 /// # Errors
 /// If one is bad or refused.
 pub fn options_of(script: &str) -> Result<Given> {
-    GRAMMAR.read(&directives(MARK, script)?)
+    GRAMMAR.read_lines(MARK, script)
 }
 
 /// Whether a script has lines of options.
 pub fn has_options(script: &str) -> bool {
-    directives(MARK, script).is_ok_and(|words| !words.is_empty())
+    directives(MARK, script).is_ok_and(|lines| !lines.is_empty())
 }
 
 /// The script of a job, with its name.
@@ -85,10 +85,8 @@ fn script(given: &Given) -> Result<(String, String)> {
 /// The options of the environment.
 fn of_environment() -> Given {
     let mut given = Given::default();
-    for (variable, option) in SBATCH_VARIABLES {
-        if let Ok(value) = std::env::var(variable) {
-            given.set(option, value);
-        }
+    for variables in [JOB_VARIABLES, SBATCH_VARIABLES] {
+        given.fill_from("SBATCH_", variables);
     }
     given
 }

@@ -18,7 +18,7 @@ use Takes::{Nothing, Value};
 const OPTIONS: &[Opt] = &[
     read("account", 'A', Value),
     harmless("batch", 'b', Nothing),
-    harmless("clusters", 'M', Value),
+    read("clusters", 'M', Value),
     harmless("ctld", ' ', Nothing),
     harmless("full", 'f', Nothing),
     harmless("hurry", 'H', Nothing),
@@ -36,6 +36,16 @@ const OPTIONS: &[Opt] = &[
     read("verbose", 'v', Nothing),
     read("version", 'V', Nothing),
     refused("wckey", ' ', Value, "a grid has no workload characterization keys; use --account"),
+];
+
+/// Variables that stand for an option that is not given, behind `SCANCEL_`.
+const VARIABLES: &[(&str, &str)] = &[
+    ("ACCOUNT", "account"),
+    ("NAME", "name"),
+    ("PARTITION", "partition"),
+    ("STATE", "state"),
+    ("USER", "user"),
+    ("VERBOSE", "verbose"),
 ];
 
 const GRAMMAR: Grammar =
@@ -60,6 +70,8 @@ pub fn command(client: &mut Client, target: Target, verb: Verb) -> Result<bool> 
 /// Runs it; the exit code is 1 if something was refused.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let mut given = GRAMMAR.read_command(arguments)?;
+    given.fill_from("SCANCEL_", VARIABLES);
+    given.value("clusters").map_or(Ok(()), super::spec::refuse_other_clusters)?;
     if let Some(name) = given.value("jobname").map(str::to_owned) {
         given.set("name", name);
     }

@@ -20,7 +20,7 @@ use Takes::{Nothing, Value};
 
 const OPTIONS: &[Opt] = &[
     harmless("all", 'a', Nothing),
-    harmless("clusters", 'M', Value),
+    read("clusters", 'M', Value),
     harmless("details", 'd', Nothing),
     harmless("future", 'F', Nothing),
     harmless("hide", ' ', Nothing),
@@ -37,6 +37,7 @@ const GRAMMAR: Grammar =
 /// Runs it; the exit code is 1 if something was refused.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
     let given = GRAMMAR.read_command(arguments)?;
+    given.value("clusters").map_or(Ok(()), super::spec::refuse_other_clusters)?;
     let is_one_line = given.has("oneliner");
     let words: Vec<&str> = given.words.iter().map(String::as_str).collect();
     let Some((verb, rest)) = words.split_first() else {
@@ -134,7 +135,7 @@ fn limits(client: &mut Client) -> Result<LimitsView> {
 
 fn config(limits: &LimitsView) -> String {
     let lines = [
-        ("ClusterName", "forebay".to_owned()),
+        ("ClusterName", super::CLUSTER.to_owned()),
         ("JobRequeue", u8::from(limits.rerun).to_string()),
         ("MaxArraySize", (ELEMENTS_MAX + 1).to_string()),
         ("MaxJobCount", limits.tasks_max.to_string()),
@@ -288,6 +289,7 @@ fn nodes(cluster: &Cluster, names: &[&str], is_one_line: bool) -> Result<String>
             vec![("NodeName", name.clone()), ("CoresPerSocket", host.slots.to_string())],
             vec![("AvailableFeatures", features(Some(host)))],
             vec![("ActiveFeatures", features(Some(host)))],
+            vec![("Gres", cluster.gres(host))],
             vec![("CPUAlloc", host.used_slots.to_string()), ("CPUTot", host.slots.to_string())],
             vec![("NodeAddr", name.clone()), ("NodeHostName", name)],
             vec![
@@ -295,6 +297,7 @@ fn nodes(cluster: &Cluster, names: &[&str], is_one_line: bool) -> Result<String>
                 ("AllocMem", mib(host.used_memory_bytes)),
             ],
             vec![("State", state::of_host(host).1.to_ascii_uppercase())],
+            vec![("Reason", state::reason_of_host(host).unwrap_or("none").to_owned())],
         ];
         block(&groups, is_one_line)
     };
@@ -324,6 +327,7 @@ mod tests {
             accept_rounds: 0,
             rerun: true,
             profiles: Vec::new(),
+            submit_filter: false,
         });
         assert!(text.contains("MinJobAge               = 3600 sec\n"), "{text}");
         assert!(text.contains("MaxArraySize            = 1000001\n"), "{text}");

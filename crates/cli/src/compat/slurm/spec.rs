@@ -16,12 +16,13 @@ use forebay_grid::parse::resources::GPU;
 use forebay_grid::spec::{JobSpec, Rerun, Sharing};
 use forebay_grid::vocabulary::{Moment, NAME_BYTES_MAX, ProfileName, QueueName};
 use forebay_grid::warning::{Warned, Warning};
+use forebay_process::user::{group_number_of as group_number, number_of as user_number};
 
 use super::super::input;
 use super::super::row::me;
 use super::super::words::Given;
 use super::units::{begin_time, memory, time_limit};
-use super::{dependency, resources};
+use super::{CLUSTER, dependency, resources};
 use crate::commands::grid::placement::umask;
 use crate::commands::grid::submit::notification;
 use crate::compat::addresses;
@@ -58,7 +59,7 @@ impl Shape {
                 "--nodes={nodes}: a job of a Forebay grid runs on one host"
             );
         }
-        let per_node = count(given, "ntasks-per-node")?;
+        let per_node = count(given, "ntasks-per-node")?.or(count(given, "tasks-per-node")?);
         let tasks = count(given, "ntasks")?.or(per_node).unwrap_or(1);
         Ok(Shape { tasks, cpus_per_task: count(given, "cpus-per-task")?.unwrap_or(1) })
     }
@@ -84,6 +85,40 @@ impl Shape {
 fn refuse_what_is_not_done(given: &Given) -> Result<()> {
     if given.has("nodefile") {
         bail!("--nodefile is not supported: use --nodelist");
+    }
+    if let Some(clusters) = given.value("clusters") {
+        refuse_other_clusters(clusters)?;
+    }
+    let is_other = |option: &str, own: u32, number_of: NumberOf| {
+        given.value(option).is_some_and(|text| {
+            let number = text.parse().ok().or_else(|| number_of(text).ok().flatten());
+            number != Some(own)
+        })
+    };
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    for (option, is_other) in [
+        ("uid", is_other("uid", user.as_raw(), user_number)),
+        ("gid", is_other("gid", group.as_raw(), group_number)),
+    ] {
+        ensure!(
+            !is_other,
+            "--{option} is not supported: a job runs as the user who submits it, with his groups"
+        );
+    }
+    Ok(())
+}
+
+/// What finds the number of a user or a group.
+type NumberOf = fn(&str) -> std::io::Result<Option<u32>>;
+
+/// Refuses clusters of which this grid is none.
+///
+/// # Errors
+/// If one is named.
+pub fn refuse_other_clusters(clusters: &str) -> Result<()> {
+    let is_other = |name: &&str| ![CLUSTER, "all"].contains(name);
+    if let Some(other) = clusters.split(',').map(str::trim).find(is_other) {
+        bail!("--clusters={other} is not supported: a Forebay grid is one cluster, {CLUSTER}");
     }
     Ok(())
 }
@@ -333,7 +368,7 @@ pub fn job(command: &str, given: &Given, client: &mut Client) -> Result<JobSpec>
     let spec = JobSpec {
         queue: partition.transpose()?.or(of_quality),
         profile,
-        slots: shape.slots()?,
+        slots: shape.slots()?.max(count(given, "mincpus")?.unwrap_or(1)),
         hosts: hosts(given)?,
         memory: memory_of(given, shape, gpus)?,
         array: array.map(|(array, _)| array),

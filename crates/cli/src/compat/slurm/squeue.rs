@@ -9,7 +9,9 @@ use forebay_grid::vocabulary::Moment;
 
 use super::super::columns::{Piece, Room, Side, line, pieces};
 use super::super::row::{Row, client, estimate, rows};
-use super::super::words::{Given, Grammar, Opt, Style, Takes, Until, harmless, ignored, read};
+use super::super::words::{
+    Given, Grammar, Opt, Style, Takes, Until, harmless, ignored, read, refused,
+};
 use super::choice::{Choice, targets};
 use super::units::date;
 use super::{field, now, state};
@@ -26,8 +28,10 @@ const OPTIONS: &[Opt] = &[
     read("format", 'o', Value),
     read("Format", 'O', Value),
     harmless("hide", ' ', Nothing),
+    read("iterate", 'i', Value),
     read("jobs", 'j', Maybe),
     read("json", ' ', Maybe),
+    read("licenses", 'L', Value),
     harmless("local", ' ', Nothing),
     read("long", 'l', Nothing),
     read("me", ' ', Nothing),
@@ -38,17 +42,34 @@ const OPTIONS: &[Opt] = &[
     read("partition", 'p', Value),
     harmless("priority", 'P', Nothing),
     ignored("qos", 'q', Value),
+    read("reservation", 'R', Value),
     harmless("sibling", ' ', Nothing),
     read("sort", 'S', Value),
     read("start", ' ', Nothing),
     read("states", 't', Value),
+    refused("steps", 's', Maybe, "use sstat"),
     read("user", 'u', Value),
     harmless("verbose", 'v', Nothing),
     read("version", 'V', Nothing),
+    refused("yaml", ' ', Maybe, "use --json"),
 ];
 
 const GRAMMAR: Grammar =
     Grammar { command: "squeue", style: Style::Gnu, until: Until::End, tables: &[OPTIONS] };
+
+/// Variables that stand for an option that is not given, behind `SQUEUE_`.
+const VARIABLES: &[(&str, &str)] = &[
+    ("ACCOUNT", "account"),
+    ("ARRAY", "array"),
+    ("FORMAT", "format"),
+    ("FORMAT2", "Format"),
+    ("LICENSES", "licenses"),
+    ("NAMES", "name"),
+    ("PARTITION", "partition"),
+    ("SORT", "sort"),
+    ("STATES", "states"),
+    ("USERS", "user"),
+];
 
 const FORMAT: &str = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R";
 const LONG: &str = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R";
@@ -205,6 +226,22 @@ struct Long {
     after: String,
 }
 
+/// Reads what follows a name in `-O`: `:10`, `:.8|` or nothing. 20 characters wide unless it says so; a text behind the width follows
+/// the column.
+pub fn room(text: &str) -> Result<(Room, &str)> {
+    let (side, rest) = match text.strip_prefix('.') {
+        Some(rest) => (Side::Right, rest),
+        None => (Side::Left, text),
+    };
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let width = match &rest[..digits] {
+        "" if rest.is_empty() => Some(20),
+        "" => None,
+        digits => Some(digits.parse().context("invalid width")?),
+    };
+    Ok((Room { width, side }, &rest[digits..]))
+}
+
 /// Reads `JobID:10,State:.8,Name`: 20 characters wide unless it says so; a text behind the width follows the column.
 fn long_columns(format: &str) -> Result<Vec<Long>> {
     let column = |part: &str| {
@@ -226,24 +263,14 @@ fn long_columns(format: &str) -> Result<Vec<Long>> {
             heading.is_some() || extra.contains(&&plain[..]),
             "Invalid job format specification: {name}"
         );
-        let (side, rest) = match room.strip_prefix('.') {
-            Some(rest) => (Side::Right, rest),
-            None => (Side::Left, room),
-        };
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let width = match &rest[..digits] {
-            "" if rest.is_empty() => Some(20),
-            "" => None,
-            digits => Some(digits.parse().context("invalid width")?),
-        };
+        let (room, after) = self::room(room)?;
         let heading = match &plain[..] {
             "nodelistreason" => "NODELIST(REASON)",
             "timeleft" => "TIME_LEFT",
             "statecompact" => "ST",
             _ => heading.unwrap_or("TIME"),
         };
-        let after = rest[digits..].to_owned();
-        Ok(Long { name: plain, heading: heading.to_owned(), room: Room { width, side }, after })
+        Ok(Long { name: plain, heading: heading.to_owned(), room, after: after.to_owned() })
     };
     format.split(',').map(str::trim).filter(|part| !part.is_empty()).map(column).collect()
 }
@@ -295,17 +322,31 @@ fn row_number(row: &Row) -> String {
 }
 
 /// Numbers by their size, all else by its letters.
-fn compare(one: &str, other: &str) -> Ordering {
+pub fn compare(one: &str, other: &str) -> Ordering {
     match (one.parse::<f64>(), other.parse::<f64>()) {
         (Ok(one), Ok(other)) => one.total_cmp(&other),
         _ => one.cmp(other),
     }
 }
 
+/// Whether a task has one of the reservations and one of the resources that were named, if some were.
+fn has_what_is_named(row: &Row, given: &Given) -> bool {
+    let (reservations, licenses) = (given.list("reservation"), given.list("licenses"));
+    let mut names = row.asked.resources.split(',').filter_map(|part| part.split(':').next());
+    let reservation = row.asked.reservation.as_deref();
+    (reservations.is_empty() || reservation.is_some_and(|name| reservations.contains(&name)))
+        && (licenses.is_empty() || names.any(|name| licenses.contains(&name)))
+}
+
 /// Runs it; the exit code is 1 if jobs were named and none of them is known.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
-    let given = GRAMMAR.read_command(arguments)?;
-    let choice = Choice::of(&given)?;
+    let mut given = GRAMMAR.read_command(arguments)?;
+    given.fill_from("SQUEUE_", VARIABLES);
+    super::iterated(&given, || list(&given))
+}
+
+fn list(given: &Given) -> Result<ExitCode> {
+    let choice = Choice::of(given)?;
     let mut client = client()?;
     // `--job 1,2` and `--job` with the ids in the next word are both written.
     let ids: Vec<&str> = given
@@ -320,7 +361,8 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
         targets.is_none() || !found.is_empty(),
         "slurm_load_jobs error: Invalid job id specified"
     );
-    let shown = |row: &Row| shows_ended || row.view.ended.is_none();
+    let shown =
+        |row: &Row| (shows_ended || row.view.ended.is_none()) && has_what_is_named(row, given);
     let mut found: Vec<Row> =
         found.into_iter().filter(|row| shown(row) && choice.takes(row)).collect();
     if given.has("array") {
@@ -335,25 +377,23 @@ pub fn run(arguments: &[String]) -> Result<ExitCode> {
         found.retain(|row| given.has("states") || waits(row));
         estimate(&mut client, &mut found, now)?;
     }
-    let by_sort = std::env::var("SQUEUE_SORT").ok();
     let by_start = given.has("start").then_some("S");
-    if let Some(keys) = given.value("sort").or(by_sort.as_deref()).or(by_start) {
+    if let Some(keys) = given.value("sort").or(by_start) {
         sort(&mut found, keys, now)?;
     }
     if given.has("json") {
         out!("{}", super::json::squeue(&found, now));
         return Ok(ExitCode::SUCCESS);
     }
-    let by_variable = std::env::var("SQUEUE_FORMAT").ok();
-    let text = match (given.value("Format"), given.value("format").or(by_variable.as_deref())) {
-        (Some(names), _) => of_names(names, &found, &given, now)?,
-        (None, Some(format)) => of_letters(format, &found, &given, now)?,
+    let text = match (given.value("Format"), given.value("format")) {
+        (Some(names), _) => of_names(names, &found, given, now)?,
+        (None, Some(format)) => of_letters(format, &found, given, now)?,
         (None, None) if given.has("long") => {
-            let lines = of_letters(LONG, &found, &given, now)?;
+            let lines = of_letters(LONG, &found, given, now)?;
             if given.has("noheader") { lines } else { format!("{}\n{lines}", date(now)) }
         }
-        (None, None) if given.has("start") => of_letters(START, &found, &given, now)?,
-        (None, None) => of_letters(FORMAT, &found, &given, now)?,
+        (None, None) if given.has("start") => of_letters(START, &found, given, now)?,
+        (None, None) => of_letters(FORMAT, &found, given, now)?,
     };
     // Unit separators that a caller wrote into its format stay what they are.
     crate::output::put(super::plain_output(&text).as_bytes())?;

@@ -362,7 +362,7 @@ fn print(
     if report == Report::Utilization {
         let allocated: f64 = shares.iter().map(|share| share.seconds).sum();
         let cell = |column: &Column| match &column.name[..] {
-            "cluster" => "forebay".to_owned(),
+            "cluster" => super::CLUSTER.to_owned(),
             "allocated" => amount(allocated),
             "idle" => amount((reported - allocated).max(0.0)),
             "reported" => amount(reported),
@@ -372,7 +372,7 @@ fn print(
     }
     for line in &lines {
         let cell = |column: &Column| match &column.name[..] {
-            "cluster" => "forebay".to_owned(),
+            "cluster" => super::CLUSTER.to_owned(),
             "account" => line.account.clone(),
             "login" => line.user.clone(),
             "proper" => {

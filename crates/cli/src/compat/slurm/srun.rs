@@ -13,7 +13,7 @@ use super::super::row::client;
 use super::super::words::{
     Given, Grammar, Opt, Style, Takes, Until, harmless, ignored, read, refused,
 };
-use super::options::JOB;
+use super::options::{JOB, JOB_VARIABLES, SRUN_VARIABLES};
 use super::spec;
 use crate::commands::grid::run::attached;
 
@@ -23,13 +23,14 @@ use Takes::{Maybe, Nothing, Value};
 const STEP: &[Opt] = &[
     harmless("accel-bind", ' ', Value),
     harmless("bcast", ' ', Maybe),
+    harmless("bcast-exclude", ' ', Value),
     harmless("compress", ' ', Maybe),
     harmless("cpu-bind", ' ', Value),
     harmless("disable-status", 'X', Nothing),
-    harmless("epilog", ' ', Value),
+    refused("epilog", ' ', Value, IN_COMMAND),
     harmless("exact", ' ', Nothing),
     read("exclusive", ' ', Maybe),
-    harmless("gpu-bind", ' ', Value),
+    refused("het-group", ' ', Value, "a Forebay grid has no heterogeneous jobs"),
     harmless("interactive", ' ', Nothing),
     refused("jobid", ' ', Value, "srun starts processes in the job that it runs in"),
     read("kill-on-bad-exit", 'K', Maybe),
@@ -37,22 +38,28 @@ const STEP: &[Opt] = &[
     harmless("mpi", ' ', Value),
     harmless("msg-timeout", ' ', Value),
     refused("multi-prog", ' ', Nothing, "start the programs one by one"),
-    harmless("no-allocate", 'Z', Nothing),
+    refused("no-allocate", 'Z', Nothing, "every process belongs to a job"),
     harmless("overlap", ' ', Nothing),
     harmless("preserve-env", 'E', Nothing),
-    harmless("prolog", ' ', Value),
+    refused("prolog", ' ', Value, IN_COMMAND),
     read("pty", ' ', Nothing),
     harmless("quit-on-interrupt", ' ', Nothing),
     refused("relative", 'r', Value, "a job of a Forebay grid runs on one host"),
     harmless("resv-ports", ' ', Maybe),
+    harmless("send-libs", ' ', Maybe),
     harmless("slurmd-debug", ' ', Value),
-    harmless("task-epilog", ' ', Value),
-    harmless("task-prolog", ' ', Value),
+    refused("task-epilog", ' ', Value, IN_COMMAND),
+    refused("task-prolog", ' ', Value, IN_COMMAND),
+    refused("test-only", ' ', Nothing, "use sbatch --test-only"),
+    harmless("threads", 'T', Value),
     ignored("wait", 'W', Value),
     harmless("unbuffered", 'u', Nothing),
     read("version", 'V', Nothing),
     harmless("whole", ' ', Nothing),
+    ignored("x11", ' ', Maybe),
 ];
+
+const IN_COMMAND: &str = "call it in the command";
 
 const GRAMMAR: Grammar =
     Grammar { command: "srun", style: Style::Gnu, until: Until::FirstWord, tables: &[STEP, JOB] };
@@ -62,10 +69,16 @@ const TASKS_MAX: u32 = 4096;
 
 /// Runs it; the exit code is the highest of the processes.
 pub fn run(arguments: &[String]) -> Result<ExitCode> {
-    let given = GRAMMAR.read_command(arguments)?;
+    let mut given = GRAMMAR.read_command(arguments)?;
     ensure!(!given.words.is_empty(), "No command given to execute.");
     let is_in_job = std::env::var_os("FOREBAY_JOB").is_some();
-    if is_in_job { step(&given) } else { job(&given) }
+    if is_in_job {
+        return step(&given);
+    }
+    for variables in [JOB_VARIABLES, SRUN_VARIABLES] {
+        given.fill_from("SLURM_", variables);
+    }
+    job(&given)
 }
 
 /// An interactive job.

@@ -1,6 +1,7 @@
 //! States of jobs and hosts in Slurm's words.
 
 use forebay_engine::protocol::{HostState, HostView};
+use forebay_grid::grid::Reason;
 use forebay_grid::journal::HostSwitch;
 use forebay_grid::spec::Exit;
 use forebay_grid::state::JobState;
@@ -99,15 +100,49 @@ pub fn exit_code(exit: Option<&Exit>) -> String {
     format!("{value}:{signal}")
 }
 
+/// Why a task waits, in one word.
+fn wait(reason: &Reason) -> &'static str {
+    match reason {
+        Reason::Held => "JobHeldUser",
+        Reason::Dependency(_) => "Dependency",
+        Reason::DependencyNever(_) => "DependencyNeverSatisfied",
+        Reason::Begin { .. } | Reason::Pause { .. } => "BeginTime",
+        Reason::Resource { .. } | Reason::ResourceKept { .. } => "Licenses",
+        Reason::Throttle { .. } => "JobArrayTaskLimit",
+        Reason::GroupFull { .. } => "AssocGrpJobsLimit",
+        Reason::QueueGone(_)
+        | Reason::QueueInactive
+        | Reason::DispatchWindow
+        | Reason::RunWindow => "PartitionDown",
+        Reason::QueueSlots { .. } => "QOSGrpCpuLimit",
+        Reason::UserSlotsInQueue { .. } => "QOSMaxCpuPerUserLimit",
+        Reason::UserSlots { .. } => "AssocGrpCpuLimit",
+        Reason::ReservationGone(_) => "ReservationDeleted",
+        Reason::ReservationOfOthers(_) | Reason::ReservationStarts { .. } => "Reservation",
+        Reason::NoHostSuits => "BadConstraints",
+        Reason::NoHostFits
+        | Reason::Reserved { .. }
+        | Reason::Passed { .. }
+        | Reason::NextRound { .. }
+        | Reason::StoppedByUser
+        | Reason::StoppedByWindow
+        | Reason::StoppedByLoad
+        | Reason::StoppedByArea
+        | Reason::Area { .. }
+        | Reason::Warning { .. }
+        | Reason::Slurm(_)
+        | Reason::Preempted { .. }
+        | Reason::Requeued { .. }
+        | Reason::Preempts { .. }
+        | Reason::Awaits { .. } => "Resources",
+    }
+}
+
 /// Why a task waits or how it failed, in one word.
 pub fn reason(row: &Row) -> &'static str {
     match (row.view.state, &row.view.exit) {
         (JobState::Held, _) => "JobHeldUser",
-        (JobState::Pending, _) if row.asked.begin.is_some_and(|begin| begin > super::now()) => {
-            "BeginTime"
-        }
-        (JobState::Pending, _) if row.asked.depends.is_some() => "Dependency",
-        (JobState::Pending, _) => "Resources",
+        (JobState::Pending, _) => row.asked.waits.as_ref().map_or("Resources", wait),
         (JobState::DependencyNever, _) => "DependencyNeverSatisfied",
         (JobState::TimeLimit, _) => "TimeLimit",
         (JobState::Deadline, _) => "DeadLine",
@@ -130,6 +165,15 @@ pub fn reason(row: &Row) -> &'static str {
             | JobState::AreaLimit,
             _,
         ) => "None",
+    }
+}
+
+/// Why no job starts on a host, if none does.
+pub fn reason_of_host(host: &HostView) -> Option<&'static str> {
+    match (host.state, host.switch) {
+        (HostState::Unreachable | HostState::Gone, _) => Some("Not responding"),
+        (HostState::Up, HostSwitch::Open) => None,
+        (HostState::Up, HostSwitch::Closed | HostSwitch::Removed) => Some("Closed"),
     }
 }
 

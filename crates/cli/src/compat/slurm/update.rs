@@ -65,8 +65,12 @@ pub fn update(words: &[&str]) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         "nodename" | "node" => {
+            let is_reason = |(key, _): &&(String, &str)| key == "reason";
+            if rest.iter().any(|given| is_reason(&given)) {
+                note!("scontrol: warning: Reason= has no effect: a Forebay grid keeps none");
+            }
             let rest: Vec<(String, &str)> =
-                rest.iter().filter(|(key, _)| key != "reason").cloned().collect();
+                rest.iter().filter(|given| !is_reason(given)).cloned().collect();
             let state = match &state_of(&rest)?.to_ascii_uppercase()[..] {
                 "DRAIN" | "DOWN" | "FAIL" => HostSwitch::Closed,
                 "RESUME" | "IDLE" | "UNDRAIN" => HostSwitch::Open,

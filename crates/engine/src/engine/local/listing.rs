@@ -84,7 +84,9 @@ pub(super) fn jobs(
     if job.task(index).is_none() {
         return Answer::no_job(target);
     }
-    lines.push(view(grid, TaskId { job: target.job, index }, job));
+    let task = TaskId { job: target.job, index };
+    let asked = lines.asked_of(task, job);
+    lines.push(JobView { asked, ..view(grid, task, job) });
     lines.tell_what_is_asked(job);
     lines.answer(Some(1))
 }
@@ -188,14 +190,15 @@ impl<'a> Lines<'a> {
             return false;
         }
         let line = view(self.grid, task, job);
-        let asked = self.asked_of(job);
+        let asked = self.asked_of(task, job);
         self.push(JobView { asked, ..line });
         true
     }
 
     /// What a job asks for, if that is wanted with every line.
-    fn asked_of(&self, job: &Job) -> Option<Box<Asked>> {
-        matches!(self.detail, Detail::Asked).then(|| Box::new(asked(self.grid, job)))
+    fn asked_of(&self, task: TaskId, job: &Job) -> Option<Box<Asked>> {
+        let asked = || Asked { waits: self.grid.reason(task), ..asked(self.grid, job) };
+        matches!(self.detail, Detail::Asked).then(|| Box::new(asked()))
     }
 
     /// Adds the line of all tasks of a job that wait alike. Those of one array are not torn apart.
@@ -208,7 +211,7 @@ impl<'a> Lines<'a> {
             return self.add_one(TaskId { job: id, index }, job);
         }
         let line = view(self.grid, TaskId { job: id, index }, job);
-        let asked = self.asked_of(job).map(|mut asked| {
+        let asked = self.asked_of(TaskId { job: id, index }, job).map(|mut asked| {
             asked.elements = ranges(job.tasks().filter(|(_, task)| alike(task)).map(|(at, _)| at));
             asked
         });

@@ -11,12 +11,12 @@ use forebay_grid::journal::{Intake, Starts};
 use forebay_grid::parse::period::Period;
 use forebay_grid::spec::{Checkpoint, Sharing};
 use forebay_grid::state::JobState;
-use forebay_grid::task::{Cause, Task};
+use forebay_grid::task::{Cause, Run, Stops, Task};
 use forebay_grid::vocabulary::{JobId, QueueName, Target, TaskId, UserName};
 
 use crate::protocol::{
     Answer, Asked, GroupView, HostState, HostView, JobView, LimitsView, QueueView, ResourceView,
-    ServiceView,
+    Runs, ServiceView,
 };
 
 /// One task, as a line of a list.
@@ -82,6 +82,48 @@ fn service(grid: &Grid, job: &Job) -> Option<Box<ServiceView>> {
     }))
 }
 
+/// Counts a task that is on a host, so many times.
+fn add_run(runs: &mut Runs, run: &Run, times: u64) {
+    let stops = run.stops();
+    let count = match (stops.is_empty(), stops.has(Stops::ASKED)) {
+        (true, _) => &mut runs.running,
+        (false, true) => &mut runs.stopped_by_user,
+        (false, false) => &mut runs.stopped_by_grid,
+    };
+    *count += times;
+}
+
+/// The tasks of a host, with their jobs.
+fn on_host<'g>(grid: &'g Grid, tasks: &[TaskId]) -> impl Iterator<Item = (&'g Job, &'g Run)> {
+    tasks.iter().filter_map(move |id| {
+        let job = grid.ledger().job(id.job)?;
+        match job.task(id.index)? {
+            Task::Active(run) => Some((job, run.as_ref())),
+            Task::Pending(_) | Task::Held(_) | Task::Finished(_) => None,
+        }
+    })
+}
+
+/// Slots of the tasks of a host.
+fn slots_of(grid: &Grid, tasks: &[TaskId]) -> Runs {
+    let mut runs = Runs::default();
+    for (job, run) in on_host(grid, tasks) {
+        add_run(&mut runs, run, job.spec().slots().into());
+    }
+    runs
+}
+
+/// Tasks on hosts, by their queue.
+fn runs_of_queues(grid: &Grid) -> BTreeMap<&QueueName, Runs> {
+    let mut runs: BTreeMap<&QueueName, Runs> = BTreeMap::new();
+    for host in grid.hosts() {
+        for (job, run) in on_host(grid, &host.tasks) {
+            add_run(runs.entry(grid.ledger().queue_of(job)).or_default(), run, 1);
+        }
+    }
+    runs
+}
+
 pub(super) fn hosts(grid: &Grid, user: &UserName) -> Vec<HostView> {
     let ledger = grid.ledger();
     let seen = |task: &&TaskId| ledger.job(task.job).is_some_and(|job| grid.sees_job(user, job));
@@ -100,6 +142,7 @@ pub(super) fn hosts(grid: &Grid, user: &UserName) -> Vec<HostView> {
             memory_bytes: host.memory_bytes,
             used_memory_bytes: host.used_memory_bytes,
             load: host.load,
+            runs: slots_of(grid, &host.tasks),
             tasks: host.tasks.iter().filter(seen).map(ToString::to_string).collect(),
             containment: None,
             missing_limits: Default::default(),
@@ -137,6 +180,7 @@ pub(super) fn asked(grid: &Grid, job: &Job) -> Asked {
         fair_share: grid.fair_share(job),
         warning: spec.warning.map(|warning| warning.to_string()),
         features: spec.features.as_ref().map(ToString::to_string),
+        waits: None,
     }
 }
 
@@ -169,6 +213,7 @@ pub(super) fn limits(grid: &Grid) -> LimitsView {
         accept_rounds,
         profiles: config.profiles.iter().map(|profile| profile.name.clone()).collect(),
         rerun: default.is_some_and(|queue| queue.rerun == RerunDefault::Rerunnable),
+        submit_filter: general.submit_filter.is_some(),
     }
 }
 
@@ -198,6 +243,7 @@ pub(super) fn queues(grid: &Grid) -> Vec<QueueView> {
             *count += u64::from(more);
         }
     }
+    let runs = runs_of_queues(grid);
     let settings =
         |name: &QueueName| ledger.config().queues.iter().find(|queue| queue.name == *name);
     grid.queues()
@@ -212,6 +258,7 @@ pub(super) fn queues(grid: &Grid) -> Vec<QueueView> {
             pending_tasks: counts.get(&queue.name).map_or(0, |counts| counts[0]),
             held_tasks: counts.get(&queue.name).map_or(0, |counts| counts[1]),
             active_tasks: counts.get(&queue.name).map_or(0, |counts| counts[2]),
+            runs: runs.get(&queue.name).copied().unwrap_or_default(),
             is_default: *ledger.config().queue_default() == queue.name,
             name: queue.name,
             priority: queue.priority,
