@@ -187,7 +187,7 @@ mod tests {
                 match grammar.read(&words.into_iter().flatten().collect::<Vec<_>>()) {
                     Ok(given) => assert_eq!(given.words, ["a.sh"], "{name}"),
                     Err(error) => {
-                        assert!(format!("{error}").contains("is not supported"), "{error}")
+                        assert!(format!("{error}").contains("is not supported"), "{error}");
                     }
                 }
             }

@@ -341,7 +341,7 @@ fn is_wanted(given: &Given, host: &HostView) -> bool {
     (nodes.is_empty() || nodes.contains(&host.name.as_str()))
         && (states.is_empty() || states.iter().any(is_in_state))
         && !(given.has("dead") && is_up)
-        && !(given.has("responding") && !is_up)
+        && (!given.has("responding") || is_up)
         && !(given.has("list-reasons") && state::reason_of_host(host).is_none())
 }
 

@@ -129,6 +129,7 @@ fn wait(reason: &Reason) -> &'static str {
         | Reason::StoppedByLoad
         | Reason::StoppedByArea
         | Reason::Area { .. }
+        | Reason::Limits { .. }
         | Reason::Warning { .. }
         | Reason::Slurm(_)
         | Reason::Preempted { .. }

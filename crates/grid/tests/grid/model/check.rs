@@ -318,6 +318,7 @@ impl World {
                 | Reason::StoppedByLoad
                 | Reason::StoppedByArea
                 | Reason::Area { .. }
+                | Reason::Limits { .. }
                 | Reason::Preempted { .. }
                 | Reason::Requeued { .. }
                 | Reason::Preempts { .. }
