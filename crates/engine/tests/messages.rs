@@ -51,7 +51,7 @@ const ANSWERS: &str = r#"
 {"answer":"hosts","hosts":[]}
 {"answer":"queues","queues":[],"trouble":"no space"}
 {"answer":"resources","resources":[{"name":"licence","host":null,"total":2,"used":1}]}
-{"answer":"limits","limits":{"finished_age_seconds":604800.0,"tasks_max":1000000,"user_tasks_max":250000,"user_slots_max":null,"dispatch_seconds":0.0,"accept_rounds":0,"rerun":false,"profiles":["sas"]}}
+{"answer":"limits","limits":{"finished_age_seconds":604800.0,"tasks_max":1000000,"user_tasks_max":250000,"user_slots_max":null,"dispatch_seconds":0.0,"accept_rounds":0,"rerun":false,"profiles":["sas"],"submit_filter":false}}
 {"answer":"tried","queue":"normal","host":"h1","start":7}
 {"answer":"reservations","reservations":[]}
 {"answer":"groups","groups":[{"group":"/risk","limit":5,"used":2,"pending":3,"running":2,"suspended":0,"ended":1}]}
