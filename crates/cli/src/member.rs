@@ -6,7 +6,7 @@
 pub mod names;
 pub mod offline;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::result::Result;
 use std::sync::{Arc, OnceLock, Weak};
@@ -30,7 +30,8 @@ use forebay_fuse::Session;
 use forebay_node::members::record::NamesPlace;
 use forebay_node::members::roster::{DiskHome, Runs};
 use forebay_node::members::visit::{
-    DiskSpace, FilesReport, UNREACHABLE_MAX, UnreachableFile, UnreachableFiles, WAIT_MIN, WAITS_MAX,
+    ClientHolds, DiskSpace, FilesReport, UNREACHABLE_MAX, UnreachableFile, UnreachableFiles,
+    WAIT_MIN, WAITS_MAX,
 };
 use forebay_node::members::{Book, InUse, Ownership};
 use forebay_node::metrics::Caching;
@@ -150,6 +151,28 @@ pub fn session_counters(member: &Member, fs: &Namespace) -> Vec<SessionCounters>
         }
     };
     member.sessions().into_iter().map(counters).collect()
+}
+
+/// What other nodes hold of the filesets of this one.
+fn clients_of(fs: &Namespace) -> Vec<ClientHolds> {
+    let mut open: HashMap<NodeId, u64> = HashMap::new();
+    for (client, _, files) in fs.client_usage() {
+        *open.entry(client.node).or_default() += files as u64;
+    }
+    let caching = caching(fs);
+    let nodes: BTreeSet<NodeId> = open.keys().chain(caching.keys()).copied().collect();
+    let of = |node: NodeId| {
+        let cached = caching.get(&node).copied().unwrap_or_default();
+        ClientHolds {
+            node,
+            grants: cached.grants,
+            directories: cached.directories,
+            recalls: cached.recalls,
+            evictions: cached.evictions,
+            open_files: open.get(&node).copied().unwrap_or(0),
+        }
+    };
+    nodes.into_iter().map(of).collect()
 }
 
 /// What the node and the namespace know of each other.
@@ -395,7 +418,8 @@ impl Ownership for Joint {
         let waits = waits::of_this_node(&fs, &job, WAIT_MIN, WAITS_MAX);
         let etcd = self.stores.get().and_then(Weak::upgrade).and_then(|stores| stores.etcd());
         let shortage = etcd.and_then(|etcd| etcd.shortage);
-        Some(FilesReport { filesets: fs.fileset_names(), disks, waits, shortage })
+        let (filesets, clients) = (fs.fileset_names(), clients_of(&fs));
+        Some(FilesReport { filesets, disks, waits, shortage, clients })
     }
 
     fn unreachable(&self) -> Result<UnreachableFiles, String> {

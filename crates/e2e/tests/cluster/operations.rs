@@ -198,6 +198,26 @@ fn stat_counts_what_each_other_node_asks() {
     let asked = sessions(1);
     let to_owner = asked.iter().find(|it| it["name"] == "n0" && it["is_client"] == false);
     assert!(to_owner.expect("a session")["calls"].as_u64().expect("a count") >= 40, "{asked:?}");
+    // The status of the cluster has what the other node holds, and what it had to give back.
+    let held = || {
+        let found = json(&cluster, 1, &["cluster", "status"]);
+        let nodes = found["nodes"].as_array().expect("a list of nodes").clone();
+        let of = |name: &str| nodes.iter().find(|it| it["name"] == name).expect("a node").clone();
+        let clients = of("n0")["status"]["files"]["clients"].as_array().expect("clients").clone();
+        let number = of("n1")["node"].clone();
+        let holds = clients.iter().find(|it| it["node"] == number).expect("the client").clone();
+        let figure = |name: &str| holds[name].as_u64().expect("a count");
+        (figure("grants"), figure("recalls"))
+    };
+    let list = || fs::read_dir(data(&cluster, 1)).expect("lists").count();
+    assert_eq!(list(), 20);
+    let (grants, recalls) = held();
+    assert!(grants > 0);
+    fs::write(data(&cluster, 0).join("another"), b"x").expect("writes");
+    assert_eq!(list(), 21);
+    assert!(held().1 > recalls, "{recalls} recalls before");
+    let status = cluster.forebay(0, &["cluster", "status"]).output();
+    assert_says(&status, &["GRANTS", "RECALLS", "EVICTIONS"]);
 }
 
 /// Has node 1 wait for so long for disks of nodes that are away.

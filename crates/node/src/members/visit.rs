@@ -172,6 +172,26 @@ pub struct FilesReport {
     /// Why its filesets must not grow, if the engine of their names is nearly full.
     #[serde(default)]
     pub shortage: Option<String>,
+    /// What other nodes hold of its filesets; nodes of earlier versions do not say it.
+    #[serde(default)]
+    pub clients: Vec<ClientHolds>,
+}
+
+/// What another node holds of the filesets of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientHolds {
+    /// The other node.
+    pub node: NodeId,
+    /// Names, attributes and directories that it may cache.
+    pub grants: u64,
+    /// Directories among them that are delegated to it.
+    pub directories: u64,
+    /// What was recalled from it so far.
+    pub recalls: u64,
+    /// How often it did not answer a recall in time, and all that it cached of a fileset was void.
+    pub evictions: u64,
+    /// Files that it has open.
+    pub open_files: u64,
 }
 
 /// Requests that have been in flight for less are not reported.

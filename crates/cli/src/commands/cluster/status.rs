@@ -350,7 +350,18 @@ fn print_monitors(found: &Found) -> Result<()> {
     Ok(())
 }
 
-/// Prints each session once, as its client sees it.
+/// What a client holds of a server's filesets, as that says: open files, grants, recalls and evictions.
+fn held(found: &Found, server: NodeId, client: NodeId) -> [String; 4] {
+    let files = found.nodes.iter().find(|it| it.node == server).and_then(|it| it.status.as_ref());
+    let Some(files) = files.and_then(|status| status.files.as_ref()) else {
+        return ["-"; 4].map(str::to_owned);
+    };
+    let holds = files.clients.iter().find(|it| it.node == client);
+    let figures = holds.map(|it| [it.open_files, it.grants, it.recalls, it.evictions]);
+    figures.unwrap_or_default().map(|figure| figure.to_string())
+}
+
+/// Prints each session once, as its client sees it, with what that holds of the server's filesets.
 fn print_sessions(found: &Found, name: &dyn Fn(Option<NodeId>) -> String) -> Result<()> {
     let mut table = Table::new(&[
         "CLIENT",
@@ -360,6 +371,10 @@ fn print_sessions(found: &Found, name: &dyn Fn(Option<NodeId>) -> String) -> Res
         "WAITING",
         "ROUND TRIP",
         "SILENT",
+        "OPEN",
+        "GRANTS",
+        "RECALLS",
+        "EVICTIONS",
     ]);
     let mut some = false;
     for node in &found.nodes {
@@ -367,7 +382,7 @@ fn print_sessions(found: &Found, name: &dyn Fn(Option<NodeId>) -> String) -> Res
         for session in sessions.filter(|session| !session.is_guest) {
             some = true;
             let figures = &session.figures;
-            table.row(vec![
+            let mut row = vec![
                 node.name.clone(),
                 name(Some(session.node)),
                 figures.connections.to_string(),
@@ -375,7 +390,9 @@ fn print_sessions(found: &Found, name: &dyn Fn(Option<NodeId>) -> String) -> Res
                 figures.waiting_calls.to_string(),
                 format!("{} us", figures.round_trip_us),
                 span(figures.silent_ms),
-            ]);
+            ];
+            row.extend(held(found, session.node, node.node));
+            table.row(row);
         }
     }
     if some {
