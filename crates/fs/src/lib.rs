@@ -15,6 +15,7 @@
 //! - Nothing here knows of FUSE, sockets or errno.
 
 pub mod acl;
+mod ahead;
 mod attributes;
 mod cache;
 pub mod caching;
@@ -33,6 +34,7 @@ mod idle;
 mod inode;
 pub mod key;
 pub mod locks;
+mod lru;
 mod made_up;
 pub mod mkfs;
 mod namespace;

@@ -44,6 +44,8 @@ pub struct Settings {
     pub partial_recall_min: ByteSize,
     /// Memory for what was fetched of files that are read in an archive.
     pub partial_recall_cache: ByteSize,
+    /// Memory for what was read of files that lie on other nodes.
+    pub remote_read_cache: ByteSize,
     /// Files are opened for writing on the direct path while more than this is left of each quota.
     pub quota_margin: ByteSize,
     /// How long a request waits for the owner of a fileset.
@@ -266,6 +268,17 @@ impl Section for Settings {
             },
         },
         Setting {
+            name: "remote_read_cache",
+            default: "\"256 MiB\"",
+            allowed: "a size from \"16 MiB\" to \"1 TiB\"",
+            meaning: "Memory for blocks of files whose bytes lie on other nodes of a cluster: those that programs of this node have \
+                      read, and up to 4 MiB ahead of each program that reads on. Files of up to 64 KiB are kept apart from them.",
+            set: |s, v| {
+                let size = value::size(v, ByteSize::mib(16), ByteSize::gib(1024));
+                size.map(|x| s.remote_read_cache = x)
+            },
+        },
+        Setting {
             name: "quota_margin",
             default: "\"1 GiB\"",
             allowed: "a size from \"0 B\" to \"1 TiB\"",
@@ -348,6 +361,7 @@ impl Default for Settings {
             recall_mode: RecallMode::Whole,
             partial_recall_min: ByteSize(0),
             partial_recall_cache: ByteSize(0),
+            remote_read_cache: ByteSize(0),
             quota_margin: ByteSize(0),
             owner_wait: Duration::ZERO,
             fileset_idle: Duration::ZERO,

@@ -285,3 +285,32 @@ fn a_temporary_file_of_another_node_costs_few_calls() {
     let beside = 20 + 10 * took.as_secs();
     assert!(calls <= u64::from(count) * 4 + beside, "{calls} calls for {count} files");
 }
+
+#[test]
+fn a_large_file_of_another_node_is_read_in_blocks_and_from_memory_until_somebody_changes_it() {
+    let cluster = Cluster::start(2);
+    let (owner, other) = owner_and_other(&cluster);
+    shell(&cluster, owner, "head -c 16777216 /dev/urandom > large; sync large");
+    let sum = |node| shell(&cluster, node, "dd if=large bs=8k status=none | sha256sum");
+    let right = sum(owner);
+    let calls = |work: &dyn Fn() -> String| {
+        let (before, _) = traffic(&cluster, other);
+        (work(), traffic(&cluster, other).0 - before)
+    };
+    let (found, first) = calls(&|| sum(other));
+    assert_eq!(found, right);
+    assert!((16..200).contains(&first), "{first} calls for 2048 reads");
+    let (found, again) = calls(&|| sum(other));
+    assert_eq!(found, right);
+    assert!(again < 10, "{again} calls for what is in memory");
+    shell(&cluster, owner, "printf x | dd of=large bs=1 seek=9000000 conv=notrunc status=none");
+    let changed = sum(owner);
+    assert_ne!(changed, right);
+    assert_eq!(sum(other), changed);
+    shell(&cluster, other, "printf y | dd of=large bs=1 seek=123 conv=notrunc status=none");
+    let changed = sum(other);
+    assert_eq!((sum(owner), sum(other)), (changed.clone(), changed));
+    shell(&cluster, owner, "truncate -s 100000 large");
+    let cut = sum(owner);
+    assert_eq!(sum(other), cut);
+}

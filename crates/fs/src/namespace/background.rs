@@ -329,6 +329,7 @@ impl Background {
         self.namespace.stop_visits();
         if let Some(membership) = &self.namespace.cluster {
             membership.reports.ring();
+            membership.blocks.stop();
         }
         for thread in self.threads {
             if thread.join().is_err() {

@@ -25,8 +25,8 @@ use crate::grants::{Kept, Traffic};
 use crate::owner::{Owner, Route};
 use crate::partition::Partition;
 use crate::record::{DiskRecord, Usage, decode};
-use crate::remote::{Lent, NearFiles, OpenFiles, RemoteOwner, ReportBell, Request, Whole};
-use crate::settings::LockChoice;
+use crate::remote::{Blocks, Lent, NearFiles, OpenFiles, RemoteOwner, ReportBell, Request, Whole};
+use crate::settings::{LockChoice, Settings};
 use crate::stale::Stale;
 use crate::untold::Telling;
 
@@ -134,6 +134,8 @@ pub(super) struct Membership {
     pub(super) ahead: Mutex<HashMap<FilesetId, Ahead>>,
     open_files: Mutex<HashMap<FilesetId, Arc<OpenFiles>>>,
     pub(super) near: Arc<NearFiles>,
+    /// Blocks of files that lie on other nodes.
+    pub(super) blocks: Arc<Blocks>,
     /// What the kernel may keep of filesets of other nodes.
     pub(super) lent: Arc<Lent>,
     pub(super) reports: Arc<ReportBell>,
@@ -154,7 +156,7 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    fn of(cluster: Arc<dyn Cluster>) -> Membership {
+    fn of(cluster: Arc<dyn Cluster>, settings: &Settings) -> Membership {
         Membership {
             cluster,
             changes: Mutex::default(),
@@ -163,6 +165,7 @@ impl Membership {
             ahead: Mutex::default(),
             open_files: Mutex::default(),
             near: Arc::default(),
+            blocks: Arc::new(Blocks::of(settings.remote_read_cache.0)),
             lent: Arc::default(),
             reports: Arc::default(),
             coming: Mutex::default(),
@@ -236,7 +239,14 @@ impl Membership {
         let near = Arc::clone(&self.near);
         let traffic = Arc::clone(self.traffic.lock().entry(node).or_default());
         let kept = Kept::new(clock, &traffic, &near, (&self.lent, &self.reports));
-        Owner::Remote(Arc::new(RemoteOwner::new(fileset, node, channel, open_files, near, kept)))
+        Owner::Remote(Arc::new(RemoteOwner::new(
+            fileset,
+            node,
+            channel,
+            open_files,
+            (near, &self.blocks),
+            kept,
+        )))
     }
 
     /// Everybody who waits for an owner looks again.
@@ -266,7 +276,7 @@ impl Namespace {
         let mut own: Vec<(String, Arc<dyn Disk>)> = parts.disks.clone();
         let deadline = parts.clock.instant() + parts.settings.owner_wait;
         let fs = loop {
-            let membership = Membership::of(Arc::clone(cluster));
+            let membership = Membership::of(Arc::clone(cluster), &parts.settings);
             match membership.whose(FilesetId::ROOT) {
                 Whose::Here(epoch) => {
                     match Namespace::open_as_owner(parts.clone(), Some(membership), epoch) {

@@ -10,6 +10,7 @@
 //! **Made here.** The object of a new file is made on a disk of this node, with a number of a range that the owner gave, and its
 //! owner is told with the request that makes the file.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use forebay_base::{DiskId, Ino, ObjectId};
 use forebay_cluster::Moment;
 
 use super::RemoteOwner;
+use super::blocks::{BlockFile, Content, Fetched};
 use super::changes::Change;
 use super::here::seen_when_made;
 use super::owner::{MadeHere, accepted, learn_made, not_kept, senseless};
@@ -462,13 +464,67 @@ impl RemoteOwner {
         }
     }
 
-    pub(crate) fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    /// Fetches blocks of a file.
+    ///
+    /// # Errors
+    /// What the owner, or the node of the bytes, says.
+    pub(super) fn fetch_blocks(&self, file: &BlockFile, blocks: &Range<u64>) -> Result<Fetched> {
+        let (offset, length) = file.bytes_of(blocks);
+        let mut bytes = vec![0; length];
+        let mut read = 0;
+        while read < length {
+            let more = self.read_there(file.ino, offset + read as u64, &mut bytes[read..])?;
+            if more == 0 {
+                break;
+            }
+            read += more;
+        }
+        bytes.truncate(read);
+        let is_current = self.kept.has_content(file.ino, file.content.stamp);
+        Ok(Fetched { bytes, is_current })
+    }
+
+    /// Reads a file of which what is read may be kept. `None` if that is to be read at its place.
+    fn read_blocks(
+        self: &Arc<Self>,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>> {
+        if self.near.is_here(ino) {
+            return Ok(None);
+        }
+        let Some((size, stamp)) = self.known(|| self.kept.content(ino))? else { return Ok(None) };
+        let (blocks, reader) = &self.blocks;
+        let file = BlockFile { ino, content: Content { reader: *reader, stamp }, size };
+        let fetch = |wanted: &Range<u64>| self.fetch_blocks(&file, wanted);
+        let read = blocks.read(&file, (offset, &mut *buffer), &fetch)?;
+        if let Some(read) = read {
+            blocks.note_read(self, &file, (offset, read));
+        }
+        Ok(read)
+    }
+
+    pub(crate) fn read(
+        self: &Arc<Self>,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
         if let Some(bytes) = self.known(|| self.kept.bytes(ino))? {
             let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
             let read = buffer.len().min(bytes.len() - from);
             buffer[..read].copy_from_slice(&bytes[from..from + read]);
             return Ok(read);
         }
+        if let Some(read) = self.read_blocks(ino, offset, buffer)? {
+            return Ok(read);
+        }
+        self.read_there(ino, offset, buffer)
+    }
+
+    /// Reads at the place of the bytes.
+    fn read_there(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         if let Some(read) = self.near.read(ino, self.open_files.lineage(), offset, buffer) {
             return read;
         }

@@ -13,6 +13,7 @@
 //! **Other bytes.** What another node reads and writes goes through the file descriptor of the object at the owner. Programs
 //! of the owner may have the same file open on the direct path meanwhile: both meet in the page cache of the object's
 //! file, so there is one truth. What the owner serves itself, its kernel does not cache while there may be other nodes.
+//! What another node reads of a file that nobody writes is kept there in blocks, and fetched ahead (`blocks.rs`).
 //! An append is decided at the owner, in one step with those of all others.
 //!
 //! **The owner's own kernel** keeps names and attributes. A change by another node is answered only after the owner's
@@ -46,6 +47,7 @@
 //!   again at the next request.
 //! - [`Namespace::set_kernel_cache`](crate::Namespace::set_kernel_cache) once there is a mount.
 
+mod blocks;
 mod cache;
 pub(crate) mod changes;
 mod delegating;
@@ -70,6 +72,7 @@ pub(crate) mod wire;
 
 use std::time::Duration;
 
+pub(crate) use blocks::Blocks;
 pub use cache::CacheService;
 pub(crate) use here::{REPORT_DELAY, ReportBell};
 pub(crate) use lent::Lent;

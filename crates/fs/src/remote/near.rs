@@ -127,6 +127,11 @@ impl NearFiles {
         }
     }
 
+    /// Whether a file that is open lies on a disk that this node reads itself.
+    pub fn is_here(&self, ino: Ino) -> bool {
+        self.files.lock().get(&ino).is_some_and(|file| file.home == Home::Here)
+    }
+
     fn open_object(&self, ino: Ino) -> Option<Arc<LiveObject>> {
         self.files.lock().get(&ino)?.live.clone()
     }

@@ -21,7 +21,7 @@ use super::wire::{
     Answer, Beside, Head, LockAnswer, LockAsked, LockFound, NewInode, Reply, Request, decode,
     encode,
 };
-use super::{NearFiles, OpenFiles};
+use super::{Blocks, NearFiles, OpenFiles};
 use crate::attributes::{Attributes, KeepName};
 use crate::census::FilesetCensus;
 use crate::error::{FsError, Result};
@@ -44,6 +44,8 @@ pub struct RemoteOwner {
     channel: Arc<dyn Channel>,
     pub(super) open_files: Arc<OpenFiles>,
     pub(super) near: Arc<NearFiles>,
+    /// Blocks of files that are read, and the number of this reader of them.
+    pub(super) blocks: (Arc<Blocks>, u64),
     /// Numbers for objects that this node makes itself.
     pub(super) numbers: Mutex<Numbers>,
     /// Held by whoever tells the owner of files that are open by its grants.
@@ -145,7 +147,7 @@ impl RemoteOwner {
         node: NodeId,
         channel: Arc<dyn Channel>,
         open_files: Arc<OpenFiles>,
-        near: Arc<NearFiles>,
+        (near, blocks): (Arc<NearFiles>, &Arc<Blocks>),
         kept: Kept,
     ) -> RemoteOwner {
         RemoteOwner {
@@ -154,6 +156,7 @@ impl RemoteOwner {
             channel,
             open_files,
             near,
+            blocks: (Arc::clone(blocks), blocks.new_reader()),
             numbers: Mutex::default(),
             registering: Mutex::default(),
             reporting: Mutex::default(),

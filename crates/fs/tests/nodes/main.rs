@@ -1,5 +1,6 @@
 //! Several nodes on one file system: what one does, the others see; what happens when nodes and owners change.
 
+mod blocks;
 mod locks;
 mod owners;
 mod site;

@@ -273,6 +273,23 @@ impl Kept {
         }
     }
 
+    /// The size and the stamp of a larger file of which this node may keep what it reads.
+    pub fn content(&self, ino: Ino) -> Looked<(u64, u64)> {
+        self.look_at_inode(ino, |kept| {
+            let attributes = kept.attributes.filter(|_| kept.own.is_none())?;
+            let is_large = attributes.kind == Kind::File && attributes.size > BYTES_MAX as u64;
+            is_large.then_some((attributes.size, kept.stamp))
+        })
+    }
+
+    /// Whether nothing of a file was taken back since it had this stamp.
+    pub fn has_content(&self, ino: Ino, stamp: u64) -> bool {
+        let state = self.state.lock();
+        let is_same = |kept: &&KeptInode| kept.stamp == stamp && kept.own.is_none();
+        state.cache.holds(&Item::Attributes(ino))
+            && state.inodes.get(&ino).filter(is_same).is_some()
+    }
+
     /// A name was missing. Whether the directory is to be listed, so that nobody need ask for others.
     pub fn missed(&self, parent: Ino) -> bool {
         let mut state = self.state.lock();

@@ -3,7 +3,6 @@
 //! Nobody changes an object of an archive, and no number is given twice. So what is kept of an object is right whatever
 //! becomes of the file meanwhile: once it is recalled, written or removed, nobody asks for it any more. Nothing survives the mount.
 
-use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,13 +10,16 @@ use forebay_disk::archive::ArchivedObject;
 use forebay_disk::archive::format::FRAME_BYTES;
 use parking_lot::Mutex;
 
-use super::ahead::Ahead;
+use crate::ahead::Ahead;
+use crate::lru::Lru;
 use crate::object::Stream;
 use crate::record::ObjectRef;
 
 /// The bytes of a frame.
 pub(super) type Frame = Arc<Vec<u8>>;
 
+/// Most frames that are fetched ahead of a reader.
+const AHEAD_MAX: u64 = 8;
 /// What an index takes at least, with what is noted of it.
 const INDEX_MIN_BYTES: u64 = 4 << 10;
 
@@ -31,7 +33,7 @@ pub(super) struct Indexed {
 
 impl Indexed {
     pub fn new(object: Arc<ArchivedObject>) -> Indexed {
-        Indexed { object, ahead: Mutex::default(), stream: Stream::default() }
+        Indexed { object, ahead: Mutex::new(Ahead::of(AHEAD_MAX)), stream: Stream::default() }
     }
 
     /// Frames of the file, those of zeros included.
@@ -82,6 +84,7 @@ enum Part {
     Frame(ObjectRef, u64),
 }
 
+#[derive(Clone)]
 enum Kept {
     Index(Arc<Indexed>),
     Frame(Frame),
@@ -97,65 +100,23 @@ impl Kept {
 }
 
 /// Frames and indexes, of so many bytes at most; what was kept last stays in any case.
-pub(super) struct FrameCache {
-    bytes_max: u64,
-    held: Mutex<Held>,
-}
-
-#[derive(Default)]
-struct Held {
-    /// Each with the turn of its latest use.
-    parts: HashMap<Part, (Kept, u64)>,
-    by_use: BTreeMap<u64, Part>,
-    turn: u64,
-    bytes: u64,
-}
-
-impl Held {
-    fn find(&mut self, part: Part) -> Option<&Kept> {
-        let (kept, turn) = self.parts.get_mut(&part)?;
-        self.by_use.remove(turn);
-        self.turn += 1;
-        *turn = self.turn;
-        self.by_use.insert(self.turn, part);
-        Some(kept)
-    }
-
-    fn keep(&mut self, part: Part, kept: Kept) {
-        self.turn += 1;
-        self.bytes += kept.bytes();
-        self.by_use.insert(self.turn, part);
-        if let Some((former, turn)) = self.parts.insert(part, (kept, self.turn)) {
-            self.by_use.remove(&turn);
-            self.bytes -= former.bytes();
-        }
-    }
-
-    fn evict(&mut self, bytes_max: u64) {
-        while self.bytes > bytes_max && self.parts.len() > 1 {
-            let Some((_, part)) = self.by_use.pop_first() else { return };
-            if let Some((kept, _)) = self.parts.remove(&part) {
-                self.bytes -= kept.bytes();
-            }
-        }
-    }
-}
+pub(super) struct FrameCache(Mutex<Lru<Part, Kept>>);
 
 impl FrameCache {
     pub fn of(bytes_max: u64) -> FrameCache {
-        FrameCache { bytes_max, held: Mutex::default() }
+        FrameCache(Mutex::new(Lru::of(bytes_max)))
     }
 
     pub fn index(&self, at: ObjectRef) -> Option<Arc<Indexed>> {
-        match self.held.lock().find(Part::Index(at)) {
-            Some(Kept::Index(index)) => Some(Arc::clone(index)),
+        match self.0.lock().find(&Part::Index(at)) {
+            Some(Kept::Index(index)) => Some(index),
             _ => None,
         }
     }
 
     pub fn frame(&self, at: ObjectRef, number: u64) -> Option<Frame> {
-        match self.held.lock().find(Part::Frame(at, number)) {
-            Some(Kept::Frame(frame)) => Some(Arc::clone(frame)),
+        match self.0.lock().find(&Part::Frame(at, number)) {
+            Some(Kept::Frame(frame)) => Some(frame),
             _ => None,
         }
     }
@@ -169,45 +130,14 @@ impl FrameCache {
     }
 
     fn keep(&self, part: Part, kept: Kept) {
-        let mut held = self.held.lock();
-        held.keep(part, kept);
-        held.evict(self.bytes_max);
+        let bytes = kept.bytes();
+        self.0.lock().keep(part, kept, bytes);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use forebay_base::{DiskId, ObjectId};
-
     use super::*;
-
-    const AT: ObjectRef = ObjectRef { disk: DiskId(1), id: ObjectId(7) };
-
-    #[test]
-    fn the_least_recently_used_frames_go_first_and_the_bound_holds() {
-        let cache = FrameCache::of(30);
-        let frame = |length| Arc::new(vec![1; length]);
-        for number in 0..3 {
-            cache.keep_frame(AT, number, &frame(10));
-        }
-        assert!(cache.frame(AT, 0).is_some());
-        cache.keep_frame(AT, 3, &frame(10));
-        let has = |number| cache.frame(AT, number).is_some();
-        assert_eq!([has(0), has(1), has(2), has(3)], [true, false, true, true]);
-        cache.keep_frame(AT, 3, &frame(10));
-        assert_eq!(
-            [has(0), has(2), has(3)],
-            [true, true, true],
-            "the same one again takes nothing"
-        );
-        cache.keep_frame(AT, 4, &frame(1000));
-        assert_eq!([has(0), has(2), has(3), has(4)], [false, false, false, true]);
-        assert_eq!(cache.held.lock().bytes, 1000);
-        cache.keep_frame(AT, 5, &frame(10));
-        assert_eq!((has(4), cache.held.lock().bytes), (false, 10));
-        let held = cache.held.lock();
-        assert_eq!(held.parts.len(), held.by_use.len());
-    }
 
     #[test]
     fn a_span_touches_the_frames_of_its_bytes_and_takes_its_part_of_each() {

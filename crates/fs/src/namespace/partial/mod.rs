@@ -8,7 +8,6 @@
 //! A file may be recalled, written anew or removed while it is read: its object does not change until then, and what the request
 //! finds gone it asks the owner for once more.
 
-mod ahead;
 mod fetches;
 mod frames;
 
