@@ -366,7 +366,7 @@ mod tests {
         let file = file(size);
         let (found, asked) = read(&blocks, &file, 10, 100);
         assert!(is_right(&found, 10) && found.len() == 100);
-        assert_eq!(asked, [0..1]);
+        assert_eq!(asked, vec![0..1]);
         let (found, asked) = read(&blocks, &file, 5, 3 << 20);
         assert!(is_right(&found, 5));
         assert_eq!((found.len() as u64, asked), (size - 5, vec![1..17, 17..33, 33..41]));
@@ -385,13 +385,13 @@ mod tests {
             })
         };
         assert_eq!(fetch(BLOCK_BYTES as usize, false).unwrap(), Some(10));
-        assert_eq!(read(&blocks, &file, 0, 10).1, [0..1]);
+        assert_eq!(read(&blocks, &file, 0, 10).1, vec![0..1]);
         let other = BlockFile { content: Content { stamp: 2, ..CONTENT }, ..file };
         let short = blocks.read(&other, (0, &mut [0; 10]), &|_| {
             Ok(Fetched { bytes: vec![1; 100], is_current: true })
         });
         assert_eq!(short.unwrap(), None);
-        assert_eq!(read(&blocks, &other, 0, 10).1, [0..1], "of another content all is fetched");
+        assert_eq!(read(&blocks, &other, 0, 10).1, vec![0..1], "of another content all is fetched");
     }
 
     #[test]
@@ -410,7 +410,7 @@ mod tests {
                 assert!(failed.is_err());
             });
             has_begun.recv().unwrap();
-            assert_eq!(read(blocks, file, 0, 10).1, [0..1]);
+            assert_eq!(read(blocks, file, 0, 10).1, vec![0..1]);
         });
         assert_eq!(read(&blocks, &file, 0, 10).1, []);
     }
