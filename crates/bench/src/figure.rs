@@ -59,6 +59,10 @@ pub enum Figure {
     EtcdRequests,
     /// Bytes between nodes for 1,000 temporary files.
     NodeBytes,
+    /// Reading a large file of another node in calls of 8 KiB.
+    FarRead8,
+    /// The same in calls of 1 MiB.
+    FarRead1024,
     /// Time of one temporary file.
     FileTime,
     /// Processor time of the program for one temporary file.
@@ -127,6 +131,8 @@ impl Figure {
             Figure::Silence => "longest time without an answer, ms",
             Figure::EtcdRequests => "requests to etcd for 1,000 files",
             Figure::NodeBytes => "KB between nodes for 1,000 files",
+            Figure::FarRead8 => "read in calls of 8 KiB, MB/s",
+            Figure::FarRead1024 => "read in calls of 1 MiB, MB/s",
             Figure::FileTime => "time of a file, ms",
             Figure::ProgramTime => "processor: program, ms",
             Figure::DaemonTime => "processor: daemon of its node, ms",

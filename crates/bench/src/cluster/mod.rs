@@ -4,6 +4,7 @@
 //! - **aggregate**: the calibration mix of four processes, on one node and one on each node, in a fileset that all share and
 //!   in native scratch;
 //! - **remote**: another node than the owner's, against clients of networked peers on another node than their server;
+//! - **reads**: a large file of the owner's disk, read on another node;
 //! - **cost**: requests to etcd and bytes between nodes for 1,000 temporary files;
 //! - **scaling**: what a temporary file costs whom, and what up to 64 nodes would do by that, simulated;
 //! - **moves**: how long nobody answers when a fileset is moved in order, and when its owner is killed.
@@ -12,6 +13,7 @@
 
 mod cost;
 mod moves;
+mod reads;
 mod remote;
 mod report;
 mod scaling;
@@ -54,6 +56,8 @@ pub enum Part {
     Aggregate,
     /// Another node against networked peers.
     Remote,
+    /// A large file, on another node than its bytes.
+    Reads,
     /// Requests to etcd and bytes between nodes.
     Cost,
     /// What limits many nodes in one fileset.
@@ -106,6 +110,8 @@ pub struct Amounts {
     tree_files: u64,
     /// Temporary files of the count of requests.
     temporary_files: u64,
+    /// Bytes of a file that another node reads.
+    far_file: u64,
     /// Files that are taken over.
     taken_over: u64,
 }
@@ -179,6 +185,7 @@ impl Options {
             metadata: Metadata { files: of(5_000) },
             tree_files: of(1_000),
             temporary_files: of(4_000),
+            far_file: ByteSize::mib(of(128)).0,
             taken_over: self.files.unwrap_or(if self.quick { QUICK_FILES } else { 1_000_000 }),
         }
     }
@@ -195,6 +202,7 @@ impl Bench<'_> {
                 Part::Own => self.own(&trial, sections),
                 Part::Aggregate => self.aggregate(&trial, sections),
                 Part::Remote => self.remote(&trial, sections),
+                Part::Reads => self.reads(&trial, sections),
                 Part::Cost => self.cost(&trial, sections),
                 Part::Scaling => self.scaling(&trial, sections),
                 Part::Moves => self.moves(&trial, sections),
