@@ -212,7 +212,7 @@ impl Section for Settings {
             name: "task_speed",
             default: "\"100 MiB\"",
             allowed: "a size from \"0 B\" to \"1 TiB\"",
-            meaning: "Bytes per second that a task of the background (drain, rebalance, policy) may copy, unless another speed is \
+            meaning: "Bytes per second that a task of the background (drain, rebalance, policy, scrub, copies) may copy, unless another speed is \
                       set for that task. \"0 B\" sets no bound.",
             set: |s, v| value::size(v, ByteSize(0), ByteSize::gib(1024)).map(|x| s.task_speed = x),
         },

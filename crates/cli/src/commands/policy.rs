@@ -145,9 +145,10 @@ impl Policy {
             Action::Check { file } => {
                 let rules = read(&file)?;
                 outln!(
-                    "{}: {} rules that place new files, {} that move files, {} that remove files, {} that list files",
+                    "{}: {} rules that place new files, {} that premigrate files, {} that move files, {} that remove files, {} that list files",
                     file.display(),
                     rules.place.len(),
+                    rules.premigrate.len(),
                     rules.migrate.len(),
                     rules.delete.len(),
                     rules.list.len()

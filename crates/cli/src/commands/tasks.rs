@@ -13,7 +13,7 @@ use crate::control::{self, Answer, Ask, TaskOrder};
 use crate::home::Home;
 use crate::output::{Table, bytes};
 
-/// List and control tasks of a file system: disks that are being emptied, pools that are being evened out, and policies.
+/// List and control tasks of a file system: disks that are being emptied, pools that are being evened out, policies and scrubs.
 ///
 /// Tasks work in the background while the file system is mounted, one after another, within their speed. They never touch
 /// files that programs have open. After a crash or an unmount they go on with the next mount.
