@@ -115,7 +115,9 @@ fn a_bad_policy_is_refused_with_the_rule_and_what_is_allowed() {
     let run = |text: &str| forebay_e2e::run(&mut check(text), LONG);
     assert_says(
         &run(RULES).output(),
-        &["0 rules that place new files, 0 that premigrate files, 1 that move files, 1 that remove files, 1 that list"],
+        &[
+            "0 rules that place new files, 0 that premigrate files, 1 that move files, 1 that remove files, 1 that list",
+        ],
     );
     assert_says(
         &run("[[list]]\nname = 'a'\nsize = 1\n").refused(),
