@@ -128,10 +128,34 @@ fn the_rest_api_does_what_the_commands_do_and_answers_as_it_is_described() {
     api.wait_for(&format!("{array}[1]"), "running");
     assert_eq!(api.call("hold_job", &[&format!("{array}%5B1%5D")], "", None).json()["tasks"], 1);
     api.wait_for(&format!("{array}[1]"), "suspended");
+    let changes = json!({"time_limit": "7 min", "name": "more", "running_max": 1});
+    assert_eq!(api.call("modify_job", &[&array], "", Some(changes)).json()["tasks"], 3);
+    let changed = api.get("show_job", &[&array], "")["jobs"][0].clone();
+    assert_eq!(
+        (&changed["name"], &changed["options"]["time_limit_seconds"]),
+        (&json!("more"), &json!(420.0))
+    );
+    assert_eq!(api.call("modify_job", &[&array], "", Some(json!({}))).status, 422);
+    let element = format!("{array}%5B1%5D");
+    assert_eq!(api.call("modify_job", &[&element], "", Some(json!({"slots": 2}))).status, 422);
     assert_eq!(api.call("kill_job", &[&array], "", None).json()["tasks"], 3);
     api.wait_for(&format!("{array}[1]"), "killed");
     assert_eq!(api.call("requeue_job", &[&job], "", None).status, 200);
     api.wait_for(&job, "exited");
+
+    let script = "trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done";
+    let waits = api
+        .submit(json!({"command": ["sh", "-c", script], "name": "waits", "directory": folder,
+        "output": "waits-%J", "io_heavy": true, "post": "true"}));
+    api.wait_for(&waits, "running");
+    wait_until("it has set its trap", LIMIT, || {
+        api.call("job_output", &[&waits], "", None).json()["text"] == "ready\n"
+    });
+    let usr1 = Some(json!({"signal": "SIGUSR1"}));
+    assert_eq!(api.call("signal_job", &[&waits], "", usr1).json()["tasks"], 1);
+    assert_eq!(api.wait_for(&waits, "exited")["exit_code"], 5);
+    let kill = Some(json!({"signal": "KILL"}));
+    assert_eq!(api.call("signal_job", &[&waits], "", kill).status, 422);
 
     // The rest of the grid.
     let hosts = api.get("list_hosts", &[], "")["hosts"].clone();

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use forebay_engine::protocol::client::{Client, makes_no_sense};
 use forebay_engine::protocol::{Answer, Ask, JobView, Page};
-use forebay_grid::event::Verb;
+use forebay_grid::event::{JobSignal, Verb};
 use forebay_grid::group::JobGroup;
 use forebay_grid::spec::{INPUTS_MAX, Input};
 use forebay_grid::state::JobState;
 use forebay_grid::vocabulary::{QueueName, Target, TaskId, UserName};
 use uuid::Uuid;
 
+use super::changes::{JobChanges, NewSignal};
 use super::operation::{Call, sent};
 use super::views::{Accepted, Attempt, AttemptList, Job, JobList, NewJob, Obeyed, Output, Reasons};
 use crate::app::{App, Who};
@@ -295,6 +296,24 @@ pub(super) fn release(call: &Call<'_>) -> Done {
 
 pub(super) fn requeue(call: &Call<'_>) -> Done {
     obey(call, Verb::Requeue)
+}
+
+pub(super) fn signal(call: &Call<'_>) -> Done {
+    let NewSignal { signal } = call.body()?;
+    let signal = signal.parse::<JobSignal>().map_err(Problem::invalid)?;
+    obey(call, Verb::Signal(signal))
+}
+
+pub(super) fn modify(call: &Call<'_>) -> Done {
+    let Target { job, index } = call.part(0, "job")?;
+    if index.is_some() {
+        return Err(Problem::invalid("an element of an array cannot be changed by itself"));
+    }
+    let changes = Box::new(call.body::<JobChanges>()?.into_changes()?);
+    match call.app.client(call.who)?.ask(&Ask::Modify { job, changes })? {
+        Answer::Obeyed { tasks } => sent(200, &Obeyed { tasks }),
+        answer => Err(makes_no_sense(&answer).into()),
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Programs show a token with each request (`Authorization: Bearer`); cookies of browsers do not count here, so no other site can
 //! have a browser ask. An operation asks the controller as the user of the token.
 
+mod changes;
 mod convert;
 pub mod grid;
 pub mod jobs;

@@ -6,8 +6,10 @@ use std::str::FromStr;
 
 use forebay_engine::shim::VARIABLES;
 use forebay_grid::advance::AdvanceReservation;
+use forebay_grid::config::OnNever;
 use forebay_grid::flow::FlowSpec;
 use forebay_grid::flow::file::Surroundings;
+use forebay_grid::notify::{Moments, Notify};
 use forebay_grid::parse::array::name_and_array;
 use forebay_grid::parse::memory::Memory;
 use forebay_grid::parse::period::Period;
@@ -22,7 +24,7 @@ use crate::problem::Problem;
 const UMASK: u32 = 0o022;
 
 /// Reads a text of the request by the rules of the command line.
-fn read<T: FromStr>(field: &str, text: Option<String>) -> Result<Option<T>, Problem>
+pub(super) fn read<T: FromStr>(field: &str, text: Option<String>) -> Result<Option<T>, Problem>
 where
     T::Err: Display,
 {
@@ -30,7 +32,7 @@ where
 }
 
 /// Reads a text that has to be there.
-fn one<T: FromStr>(field: &str, text: &str) -> Result<T, Problem>
+pub(super) fn one<T: FromStr>(field: &str, text: &str) -> Result<T, Problem>
 where
     T::Err: Display,
 {
@@ -38,7 +40,7 @@ where
 }
 
 /// Reads a point in time as RFC 3339 writes it.
-fn moment(field: &str, text: Option<String>) -> Result<Option<Moment>, Problem> {
+pub(super) fn moment(field: &str, text: Option<String>) -> Result<Option<Moment>, Problem> {
     let read = |text: String| {
         let at = text.parse::<jiff::Timestamp>().ok();
         let at = at.and_then(|at| u64::try_from(at.as_millisecond()).ok()).map(Moment);
@@ -74,6 +76,37 @@ fn environment(
         all.insert(key, value);
     }
     Ok(all.into_iter().collect())
+}
+
+/// Whom the job of a user notifies: that user, if no address is given.
+fn notify(
+    user: &UserName,
+    (on, mail, webhook): (Option<Vec<String>>, Option<Vec<String>>, Option<String>),
+) -> Result<Option<Box<Notify>>, Problem> {
+    let (on, mut mail) = (on.unwrap_or_default(), mail.unwrap_or_default());
+    if on.is_empty() && mail.is_empty() && webhook.is_none() {
+        return Ok(None);
+    }
+    let on: Result<Vec<Moments>, Problem> = on.iter().map(|text| one("notify", text)).collect();
+    let mut on = on?;
+    if on.is_empty() {
+        on.push(Moments::End);
+    }
+    if mail.is_empty() && webhook.is_none() {
+        mail.push(user.to_string());
+    }
+    Ok(Some(Box::new(Notify { on, mail, webhook })))
+}
+
+fn on_never(text: Option<String>) -> Result<Option<OnNever>, Problem> {
+    match text.as_deref() {
+        None => Ok(None),
+        Some("end") => Ok(Some(OnNever::End)),
+        Some("keep") => Ok(Some(OnNever::Keep)),
+        Some(text) => {
+            Err(Problem::invalid(format!("dependency_never = \"{text}\": choose end or keep")))
+        }
+    }
 }
 
 fn directory(account: &Account, given: Option<String>) -> Result<String, Problem> {
@@ -133,6 +166,12 @@ impl NewJob {
             deadline: moment("deadline", self.deadline)?,
             warning: read("warning", self.warning)?,
             features: read("features", self.features)?,
+            on_never: on_never(self.dependency_never)?,
+            pre: self.pre,
+            post: self.post,
+            profile: read("profile", self.profile)?,
+            io_heavy: yes(self.io_heavy),
+            notify: notify(user, (self.notify, self.mail, self.webhook))?,
             ..JobSpec::default()
         })
     }
@@ -217,6 +256,16 @@ mod tests {
     }
 
     #[test]
+    fn a_job_notifies_its_user_unless_an_address_is_given() {
+        let notify = |text: &str| spec(text).unwrap().notify.map(|notify| *notify);
+        assert_eq!(notify(r#"{"command":["a"]}"#), None);
+        let own = notify(r#"{"command":["a"],"notify":["begin","fail"]}"#).unwrap();
+        assert_eq!((own.on, own.mail), (vec![Moments::Begin, Moments::Fail], vec!["ann".into()]));
+        let hook = notify(r#"{"command":["a"],"webhook":"http://h/x"}"#).unwrap();
+        assert_eq!((hook.on, hook.mail), (vec![Moments::End], Vec::<String>::new()));
+    }
+
+    #[test]
     fn a_field_that_cannot_be_read_is_named() {
         for (text, named) in [
             (r#"{"command":["a"],"memory":"much"}"#, "memory = \"much\""),
@@ -228,6 +277,9 @@ mod tests {
             (r#"{"command":["a"],"warning":"KILL"}"#, "warning = \"KILL\""),
             (r#"{"command":["a"],"features":"a &&"}"#, "features = \"a &&\""),
             (r#"{"command":["a"],"begin":"noon"}"#, "begin = \"noon\""),
+            (r#"{"command":["a"],"profile":"a b"}"#, "profile = \"a b\""),
+            (r#"{"command":["a"],"notify":["noon"]}"#, "notify = \"noon\""),
+            (r#"{"command":["a"],"dependency_never":"wait"}"#, "dependency_never = \"wait\""),
             (r#"{"command":["a"],"environment":{"FOREBAY_JOB":"1"}}"#, "FOREBAY_JOB"),
         ] {
             let problem = spec(text).unwrap_err();

@@ -1,5 +1,6 @@
 //! All operations.
 
+use super::changes::{JobChanges, NewSignal};
 use super::operation::{Operation, Parameter, Schema};
 use super::shape::Shape;
 use super::views::{
@@ -121,7 +122,7 @@ const fn with(operation: Operation, problems: &'static [&'static str]) -> Operat
 }
 
 /// All of them.
-pub static OPERATIONS: [Operation; 38] = [
+pub static OPERATIONS: [Operation; 40] = [
     get("user", "me", "/api/v1/me", "Say who asks", (Me::schema, grid::me)),
     Operation {
         query: LIST,
@@ -214,6 +215,36 @@ pub static OPERATIONS: [Operation; 38] = [
         ),
         OF_JOB,
     ),
+    Operation {
+        body: Some(NewSignal::schema),
+        problems: &["invalid", "no_job", "wrong_state", "no_space"],
+        ..post(
+            "jobs",
+            "signal_job",
+            "/api/v1/jobs/{job}/signal",
+            "Send the processes of a job a signal",
+            jobs::signal,
+        )
+    },
+    Operation {
+        body: Some(JobChanges::schema),
+        problems: &[
+            "invalid",
+            "no_job",
+            "no_queue",
+            "queue_closed",
+            "not_allowed",
+            "wrong_state",
+            "no_space",
+        ],
+        ..post(
+            "jobs",
+            "modify_job",
+            "/api/v1/jobs/{job}/modify",
+            "Change a job that has not ended, or move it to another queue",
+            jobs::modify,
+        )
+    },
     get("grid", "list_hosts", "/api/v1/hosts", "List hosts", (HostList::schema, grid::hosts)),
     with(
         post(

@@ -611,6 +611,22 @@ requests! {
         /// Files and directories that it reads, absolute or relative to the working directory; it prefers the host that
         /// has their bytes. At most 1000.
         inputs: Option<Vec<String>>,
+        /// Whether it is ended (end) or waits on (keep) once its condition can no longer be met; as its queue says if omitted.
+        dependency_never: Option<String>,
+        /// Command of a shell that runs before it, on its host.
+        pre: Option<String>,
+        /// Command of a shell that runs after it.
+        post: Option<String>,
+        /// Application profile of the grid, which fills in what is not given.
+        profile: Option<String>,
+        /// Whether it is kept from hosts whose storage is busy.
+        io_heavy: Option<bool>,
+        /// Of what it notifies: begin, end, fail.
+        notify: Option<Vec<String>>,
+        /// Addresses of mail; its user's if neither these nor a webhook are given.
+        mail: Option<Vec<String>>,
+        /// URL to which notifications are posted.
+        webhook: Option<String>,
     }
 
     /// The limit of a job group.

@@ -90,6 +90,14 @@ class Client:
         deadline: Optional[str] = None,
         warning: Optional[str] = None,
         features: Optional[str] = None,
+        dependency_never: Optional[str] = None,
+        pre: Optional[str] = None,
+        post: Optional[str] = None,
+        profile: Optional[str] = None,
+        io_heavy: bool = False,
+        notify: Optional[Sequence[str]] = None,
+        mail: Optional[Sequence[str]] = None,
+        webhook: Optional[str] = None,
     ) -> int:
         """Submits a job and returns its number. Texts have the forms that `forebay submit` takes. One call makes one job, even if it
         has to be sent twice."""
@@ -122,6 +130,14 @@ class Client:
             "deadline": deadline,
             "warning": warning,
             "features": features,
+            "dependency_never": dependency_never,
+            "pre": pre,
+            "post": post,
+            "profile": profile,
+            "io_heavy": io_heavy or None,
+            "notify": list(notify) if notify is not None else None,
+            "mail": list(mail) if mail is not None else None,
+            "webhook": webhook,
         }
         body = {key: value for key, value in options.items() if value is not None}
         body["command"] = list(command)
@@ -210,6 +226,15 @@ class Client:
     def requeue(self, job: Target) -> int:
         """Starts a job again."""
         return self._change(job, "requeue")
+
+    def signal(self, job: Target, signal: str) -> int:
+        """Sends the processes of a job a signal: HUP, QUIT, USR1, USR2 or WINCH."""
+        return int(self._ask("POST", "/jobs/%s/signal" % _part(job), body={"signal": signal})["tasks"])
+
+    def modify(self, job: Target, **changes: Any) -> int:
+        """Changes a job that has not ended, as `forebay modify` does: `modify(12, time_limit="4 h", queue="night")`; "none" removes what was
+        set. Returns how many of its tasks have not ended."""
+        return int(self._ask("POST", "/jobs/%s/modify" % _part(job), body=changes)["tasks"])
 
     def hosts(self) -> List[Host]:
         """All hosts."""
