@@ -101,7 +101,11 @@ impl JobChanges {
             Set::To(Memory(bytes)) => Set::To(bytes),
             Set::Nothing => Set::Nothing,
         });
-        let resources = set::<Resources>("resources", self.resources)?;
+        let resources =
+            set::<Resources>("resources", self.resources)?.map(|resources| match resources {
+                Set::To(resources) => resources,
+                Set::Nothing => Resources::default(),
+            });
         let rank = match self.rank.as_deref() {
             None => None,
             Some("top") => Some(Rank::Top),
@@ -119,7 +123,7 @@ impl JobChanges {
             slots: self.slots,
             hosts: read("hosts", self.hosts)?,
             memory,
-            resources: resources.map(|resources| resources.value().unwrap_or_default()),
+            resources,
             sharing: self
                 .exclusive
                 .map(|alone| if alone { Sharing::Exclusive } else { Sharing::Shared }),

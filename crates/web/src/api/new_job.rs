@@ -98,8 +98,8 @@ fn notify(
     Ok(Some(Box::new(Notify { on, mail, webhook })))
 }
 
-fn on_never(text: Option<String>) -> Result<Option<OnNever>, Problem> {
-    match text.as_deref() {
+fn on_never(text: Option<&str>) -> Result<Option<OnNever>, Problem> {
+    match text {
         None => Ok(None),
         Some("end") => Ok(Some(OnNever::End)),
         Some("keep") => Ok(Some(OnNever::Keep)),
@@ -166,7 +166,7 @@ impl NewJob {
             deadline: moment("deadline", self.deadline)?,
             warning: read("warning", self.warning)?,
             features: read("features", self.features)?,
-            on_never: on_never(self.dependency_never)?,
+            on_never: on_never(self.dependency_never.as_deref())?,
             pre: self.pre,
             post: self.post,
             profile: read("profile", self.profile)?,
