@@ -68,6 +68,18 @@ impl LoopDisk {
         rustix::fs::fadvise(&image, 0, None, rustix::fs::Advice::DontNeed)
             .expect("drops its pages");
         self.mount();
+        // A mount namespace that another test has just made holds the file system as it was, and one that was shut down stays so:
+        // the device has no other one until that namespace lets it go.
+        let probe = self.path().join(".remounted");
+        for _ in 0..600 {
+            if std::fs::write(&probe, b"").is_ok() {
+                break;
+            }
+            self.unmount().succeeds();
+            std::thread::sleep(Duration::from_millis(50));
+            self.mount();
+        }
+        std::fs::remove_file(&probe).expect("the disk takes files again");
     }
 
     /// Unmounts it. A child that another thread has just forked has the descriptors of this process until it executes
