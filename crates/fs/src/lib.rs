@@ -44,6 +44,7 @@ pub mod object;
 pub mod offline;
 mod owner;
 mod partition;
+mod pieces;
 pub mod policy;
 pub mod quota;
 mod readings;

@@ -24,8 +24,21 @@ pub enum Set<T> {
     Nothing,
 }
 
+impl<T> Set<T> {
+    /// The same of what is made of the value.
+    #[must_use]
+    pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Set<U> {
+        match self {
+            Set::To(value) => Set::To(make(value)),
+            Set::Nothing => Set::Nothing,
+        }
+    }
+}
+
 impl<T: Clone> Set<T> {
-    fn value(&self) -> Option<T> {
+    /// What it is then, if there is any.
+    #[must_use]
+    pub fn value(&self) -> Option<T> {
         match self {
             Set::To(value) => Some(value.clone()),
             Set::Nothing => None,

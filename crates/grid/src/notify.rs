@@ -45,6 +45,26 @@ pub struct Notify {
 }
 
 impl Notify {
+    /// The notifications that options ask for, if any: of the end if they do not say of what, and to `user` if not to whom.
+    #[must_use]
+    pub fn asked(
+        mut on: Vec<Moments>,
+        mut mail: Vec<String>,
+        webhook: Option<String>,
+        user: impl FnOnce() -> String,
+    ) -> Option<Box<Notify>> {
+        if on.is_empty() && mail.is_empty() && webhook.is_none() {
+            return None;
+        }
+        if on.is_empty() {
+            on.push(Moments::End);
+        }
+        if mail.is_empty() && webhook.is_none() {
+            mail.push(user());
+        }
+        Some(Box::new(Notify { on, mail, webhook }))
+    }
+
     /// Whether it notifies of this.
     #[must_use]
     pub fn of(&self, moment: Moments) -> bool {

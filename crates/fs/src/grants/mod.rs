@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 use crate::record::ObjectRef;
 
 pub(crate) use journal::{CHANGES_AT_ONCE, NeverKnown};
-pub(crate) use kept::{Kept, Looked, Lost, MakeHere, Named, OwnChange, Report};
+pub(crate) use kept::{Kept, KeptContent, Looked, Lost, MakeHere, Named, OwnChange, Report};
 pub(crate) use learned::Learned;
 pub(crate) use names::{NAMES_MAX, NameChange};
 pub(crate) use owner::{Changer, Changing, Granting};

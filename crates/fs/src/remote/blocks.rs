@@ -21,6 +21,7 @@ use super::RemoteOwner;
 use crate::ahead::Ahead;
 use crate::error::Result;
 use crate::lru::Lru;
+use crate::pieces::put_piece;
 
 /// Bytes of a block: what a look at one place of a file costs.
 pub(super) const BLOCK_BYTES: u64 = 64 << 10;
@@ -109,6 +110,18 @@ struct State {
     is_over: bool,
 }
 
+impl State {
+    /// The first of these blocks that are neither kept nor on their way, and those that follow it.
+    fn lacking(&self, content: Content, mut blocks: Range<u64>) -> Option<Range<u64>> {
+        let is_lacking = |at: &u64| {
+            let key = (content, *at);
+            !self.coming.contains(&key) && !self.kept.has(&key)
+        };
+        let first = blocks.find(is_lacking)?;
+        Some(first..first + 1 + blocks.take_while(is_lacking).count() as u64)
+    }
+}
+
 /// Blocks that are being fetched by this thread.
 struct Coming<'a> {
     of: &'a Blocks,
@@ -183,12 +196,13 @@ impl Blocks {
                         return Ok(None);
                     }
                     self.keep(file, &blocks, &fetched);
-                    read += take(&fetched.bytes, blocks.start, (offset, &mut *buffer));
+                    let piece = (blocks.start * BLOCK_BYTES, &*fetched.bytes);
+                    read += put_piece(piece, (offset, &mut *buffer));
                     next = blocks.end;
                     continue;
                 }
             };
-            read += take(&block, next, (offset, &mut *buffer));
+            read += put_piece((next * BLOCK_BYTES, &*block), (offset, &mut *buffer));
             next += 1;
         }
         Ok(Some(read))
@@ -205,15 +219,12 @@ impl Blocks {
         if let Some(found) = state.kept.find(&(content, block)) {
             return Ok(found);
         }
-        if state.coming.contains(&(content, block)) {
+        let lacking = state.lacking(content, block..end.min(block + AT_ONCE));
+        let Some(lacking) = lacking.filter(|lacking| lacking.start == block) else {
             self.ended.wait(&mut state);
             return Err(Lacking::Awaited);
-        }
-        let last = end.min(block + AT_ONCE);
-        let is_lacking =
-            |at: &u64| !state.coming.contains(&(content, *at)) && !state.kept.has(&(content, *at));
-        let count = (block..last).take_while(is_lacking).count() as u64;
-        Err(Lacking::Fetch(self.coming(&mut state, content, block..block + count)))
+        };
+        Err(Lacking::Fetch(self.coming(&mut state, content, lacking)))
     }
 
     fn coming(&self, state: &mut State, content: Content, blocks: Range<u64>) -> Coming<'_> {
@@ -275,15 +286,10 @@ impl Blocks {
                 self.idle.notify_all();
                 return;
             };
-            let is_lacking = |at: &u64| {
-                let key = (file.content, *at);
-                !state.coming.contains(&key) && !state.kept.has(&key)
-            };
             // Those of which a program has got hold meanwhile are its own.
-            let Some(first) = blocks.clone().find(is_lacking) else { continue };
-            let count = (first..blocks.end).take_while(is_lacking).count() as u64;
+            let Some(lacking) = state.lacking(file.content, blocks) else { continue };
             let Some(owner) = owner.upgrade() else { continue };
-            let coming = self.coming(&mut state, file.content, first..first + count);
+            let coming = self.coming(&mut state, file.content, lacking);
             drop(state);
             let blocks = coming.blocks.clone();
             match owner.fetch_blocks(&file, &blocks) {
@@ -304,18 +310,6 @@ impl Blocks {
             self.idle.wait(&mut state);
         }
     }
-}
-
-/// Puts what `bytes`, which begin with a block, have of a read where it belongs. Returns how many.
-fn take(bytes: &[u8], block: u64, (offset, buffer): (u64, &mut [u8])) -> usize {
-    let begins = block * BLOCK_BYTES;
-    let within = usize::try_from(offset.saturating_sub(begins)).unwrap_or(usize::MAX);
-    let at = usize::try_from(begins.saturating_sub(offset)).unwrap_or(usize::MAX);
-    let bytes = bytes.get(within..).unwrap_or_default();
-    let room = buffer.get_mut(at..).unwrap_or_default();
-    let length = bytes.len().min(room.len());
-    room[..length].copy_from_slice(&bytes[..length]);
-    length
 }
 
 #[cfg(test)]

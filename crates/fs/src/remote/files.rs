@@ -28,11 +28,12 @@ use super::wire::{Answer, NewInode, Reply, Request};
 use crate::attributes::{Attributes, SetId};
 use crate::closes::await_closes;
 use crate::error::{FsError, Result};
-use crate::grants::{Learned, NameChange, OwnChange, Touched};
+use crate::grants::{KeptContent, Learned, NameChange, OwnChange, Touched};
 use crate::object::{LiveObject, SeenObject};
 use crate::ops::{Access, Home, New, Opened};
 use crate::owner::At;
 use crate::partition::Caller;
+use crate::pieces::put_piece;
 use crate::record::ObjectRef;
 
 /// How long an owner that gave no numbers, or has no use for objects made here, is not asked again.
@@ -487,14 +488,10 @@ impl RemoteOwner {
     /// Reads a file of which what is read may be kept. `None` if that is to be read at its place.
     fn read_blocks(
         self: &Arc<Self>,
-        ino: Ino,
+        (ino, size, stamp): (Ino, u64, u64),
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<Option<usize>> {
-        if self.near.is_here(ino) {
-            return Ok(None);
-        }
-        let Some((size, stamp)) = self.known(|| self.kept.content(ino))? else { return Ok(None) };
         let (blocks, reader) = &self.blocks;
         let file = BlockFile { ino, content: Content { reader: *reader, stamp }, size };
         let fetch = |wanted: &Range<u64>| self.fetch_blocks(&file, wanted);
@@ -511,16 +508,17 @@ impl RemoteOwner {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize> {
-        if let Some(bytes) = self.known(|| self.kept.bytes(ino))? {
-            let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
-            let read = buffer.len().min(bytes.len() - from);
-            buffer[..read].copy_from_slice(&bytes[from..from + read]);
-            return Ok(read);
-        }
-        if let Some(read) = self.read_blocks(ino, offset, buffer)? {
-            return Ok(read);
-        }
-        self.read_there(ino, offset, buffer)
+        let is_far = !self.near.is_here(ino);
+        let read = match self.known(|| self.kept.content(ino, is_far))? {
+            Some(KeptContent::Whole(bytes)) => {
+                Some(put_piece((0, &*bytes), (offset, &mut *buffer)))
+            }
+            Some(KeptContent::Blocks { size, stamp }) => {
+                self.read_blocks((ino, size, stamp), offset, &mut *buffer)?
+            }
+            None => None,
+        };
+        read.map_or_else(|| self.read_there(ino, offset, buffer), Ok)
     }
 
     /// Reads at the place of the bytes.

@@ -86,6 +86,18 @@ pub enum OnNever {
     Keep,
 }
 
+impl std::str::FromStr for OnNever {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<OnNever, String> {
+        match text {
+            "end" => Ok(OnNever::End),
+            "keep" => Ok(OnNever::Keep),
+            _ => Err("choose end or keep".to_owned()),
+        }
+    }
+}
+
 /// What concerns all.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

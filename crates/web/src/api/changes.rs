@@ -97,15 +97,8 @@ impl JobChanges {
     /// # Errors
     /// The first field that cannot be read, or if there is none.
     pub fn into_changes(self) -> Result<Changes, Problem> {
-        let memory = set::<Memory>("memory", self.memory)?.map(|memory| match memory {
-            Set::To(Memory(bytes)) => Set::To(bytes),
-            Set::Nothing => Set::Nothing,
-        });
-        let resources =
-            set::<Resources>("resources", self.resources)?.map(|resources| match resources {
-                Set::To(resources) => resources,
-                Set::Nothing => Resources::default(),
-            });
+        let memory = set::<Memory>("memory", self.memory)?;
+        let resources = set::<Resources>("resources", self.resources)?;
         let rank = match self.rank.as_deref() {
             None => None,
             Some("top") => Some(Rank::Top),
@@ -122,8 +115,8 @@ impl JobChanges {
             name: self.name,
             slots: self.slots,
             hosts: read("hosts", self.hosts)?,
-            memory,
-            resources,
+            memory: memory.map(|memory| memory.map(|Memory(bytes)| bytes)),
+            resources: resources.map(|resources| resources.value().unwrap_or_default()),
             sharing: self
                 .exclusive
                 .map(|alone| if alone { Sharing::Exclusive } else { Sharing::Shared }),

@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use forebay_engine::shim::VARIABLES;
 use forebay_grid::advance::AdvanceReservation;
-use forebay_grid::config::OnNever;
 use forebay_grid::flow::FlowSpec;
 use forebay_grid::flow::file::Surroundings;
 use forebay_grid::notify::{Moments, Notify};
@@ -83,30 +82,9 @@ fn notify(
     user: &UserName,
     (on, mail, webhook): (Option<Vec<String>>, Option<Vec<String>>, Option<String>),
 ) -> Result<Option<Box<Notify>>, Problem> {
-    let (on, mut mail) = (on.unwrap_or_default(), mail.unwrap_or_default());
-    if on.is_empty() && mail.is_empty() && webhook.is_none() {
-        return Ok(None);
-    }
-    let on: Result<Vec<Moments>, Problem> = on.iter().map(|text| one("notify", text)).collect();
-    let mut on = on?;
-    if on.is_empty() {
-        on.push(Moments::End);
-    }
-    if mail.is_empty() && webhook.is_none() {
-        mail.push(user.to_string());
-    }
-    Ok(Some(Box::new(Notify { on, mail, webhook })))
-}
-
-fn on_never(text: Option<&str>) -> Result<Option<OnNever>, Problem> {
-    match text {
-        None => Ok(None),
-        Some("end") => Ok(Some(OnNever::End)),
-        Some("keep") => Ok(Some(OnNever::Keep)),
-        Some(text) => {
-            Err(Problem::invalid(format!("dependency_never = \"{text}\": choose end or keep")))
-        }
-    }
+    let on = on.unwrap_or_default().iter().map(|text| one("notify", text)).collect();
+    let on: Result<Vec<Moments>, Problem> = on;
+    Ok(Notify::asked(on?, mail.unwrap_or_default(), webhook, || user.to_string()))
 }
 
 fn directory(account: &Account, given: Option<String>) -> Result<String, Problem> {
@@ -166,7 +144,7 @@ impl NewJob {
             deadline: moment("deadline", self.deadline)?,
             warning: read("warning", self.warning)?,
             features: read("features", self.features)?,
-            on_never: on_never(self.dependency_never.as_deref())?,
+            on_never: read("dependency_never", self.dependency_never)?,
             pre: self.pre,
             post: self.post,
             profile: read("profile", self.profile)?,

@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use forebay_base::ByteSize;
 use forebay_engine::protocol::client::Client;
 use forebay_engine::protocol::{Answer, Ask};
 use forebay_grid::group::JobGroup;
@@ -134,21 +133,13 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
 
 impl From<Options> for Changes {
     fn from(options: Options) -> Changes {
-        let mem = |mem: Set<Memory>| match mem {
-            Set::To(Memory(bytes)) => Set::<ByteSize>::To(bytes),
-            Set::Nothing => Set::Nothing,
-        };
-        let resources = |resources: Set<Resources>| match resources {
-            Set::To(resources) => resources,
-            Set::Nothing => Resources::default(),
-        };
         Changes {
             queue: options.queue,
             name: options.name,
             slots: options.slots,
             hosts: options.hosts,
-            memory: options.mem.map(mem),
-            resources: options.resource.map(resources),
+            memory: options.mem.map(|memory| memory.map(|Memory(bytes)| bytes)),
+            resources: options.resource.map(|resources| resources.value().unwrap_or_default()),
             sharing: options
                 .exclusive
                 .map(|alone| if alone { Sharing::Exclusive } else { Sharing::Shared }),

@@ -47,7 +47,7 @@ pub struct Placement {
     depends: Option<Dependency>,
     /// What to do with the job when --depends can no longer become true: end it without starting it (exit code 127),
     /// or keep it waiting [default: the grid's setting dependency_never, which is end].
-    #[arg(long, value_name = "end|keep", value_parser = read_on_never)]
+    #[arg(long, value_name = "end|keep", value_parser = |text: &str| text.parse::<OnNever>())]
     dependency_never: Option<OnNever>,
     /// Priority among your own jobs, higher first [default: 0].
     #[arg(long, allow_hyphen_values = true)]
@@ -96,14 +96,6 @@ pub struct Placement {
     /// Environment variable for the job: K=V, or K for its current value; may be repeated.
     #[arg(long, value_name = "K=V")]
     env: Vec<String>,
-}
-
-fn read_on_never(text: &str) -> Result<OnNever, String> {
-    match text {
-        "end" => Ok(OnNever::End),
-        "keep" => Ok(OnNever::Keep),
-        _ => Err("choose end or keep".to_owned()),
-    }
 }
 
 /// Which variables a job gets.

@@ -194,13 +194,7 @@ pub fn notification(
     mail: Vec<String>,
     webhook: Option<String>,
 ) -> Option<Box<Notify>> {
-    if on.is_empty() && mail.is_empty() && webhook.is_none() {
-        return None;
-    }
-    let on = either(on, vec![Moments::End]);
-    let is_nobody = mail.is_empty() && webhook.is_none();
-    let mail = if is_nobody { vec![crate::compat::me()] } else { mail };
-    Some(Box::new(Notify { on, mail, webhook }))
+    Notify::asked(on, mail, webhook, crate::compat::me)
 }
 
 /// A path that is a directory, marked as one: the file in it has the name that it has if none is given.

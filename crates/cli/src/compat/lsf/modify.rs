@@ -81,20 +81,12 @@ fn set<T>(
     Ok(Some(read(text)?.map_or(Set::Nothing, Set::To)))
 }
 
-/// What something is set to.
-fn wanted<T: Copy>(set: &Set<T>) -> Option<T> {
-    match set {
-        Set::To(value) => Some(*value),
-        Set::Nothing => None,
-    }
-}
-
 /// What bmod's options change.
 fn changes(given: &Given) -> Result<Changes> {
     let needs = Needs::of(given)?;
     let limit = |text: &str| memory(text, unit_for_limits().unwrap_or('K'));
     let memory = set(given, ("M", "Mn"), limit)?.or(needs.memory.map(Set::To));
-    needs.warn(GRAMMAR.command, memory.as_ref().and_then(wanted));
+    needs.warn(GRAMMAR.command, memory.as_ref().and_then(Set::value));
     // -J "%20" changes how many elements run at once, and nothing else.
     let (name, throttle) = match given.value("J") {
         Some(text) => match text.rsplit_once('%') {

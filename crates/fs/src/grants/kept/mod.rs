@@ -69,6 +69,15 @@ pub(crate) enum Looked<T> {
     Unknown,
 }
 
+/// What is kept of the content of a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum KeptContent {
+    /// All of it: it is small.
+    Whole(Arc<[u8]>),
+    /// Blocks that were read while the file had this size and stamp, as far as there are any.
+    Blocks { size: u64, stamp: u64 },
+}
+
 #[derive(Default)]
 struct State {
     cache: Cache,
@@ -247,11 +256,6 @@ impl Kept {
         })
     }
 
-    /// The whole content of a small file.
-    pub fn bytes(&self, ino: Ino) -> Looked<Arc<[u8]>> {
-        self.look_at_inode(ino, |kept| kept.bytes.clone())
-    }
-
     /// The size of a file whose whole content is worth keeping, and what [`Kept::keep_bytes`] is to be told.
     pub fn wants_bytes(&self, ino: Ino) -> Option<(usize, u64)> {
         let state = self.state.lock();
@@ -273,12 +277,16 @@ impl Kept {
         }
     }
 
-    /// The size and the stamp of a larger file of which this node may keep what it reads.
-    pub fn content(&self, ino: Ino) -> Looked<(u64, u64)> {
+    /// What is kept of the content of a file, or may be; of a larger one only if its bytes lie elsewhere (`is_far`).
+    pub fn content(&self, ino: Ino, is_far: bool) -> Looked<KeptContent> {
         self.look_at_inode(ino, |kept| {
+            if let Some(bytes) = &kept.bytes {
+                return Some(KeptContent::Whole(Arc::clone(bytes)));
+            }
             let attributes = kept.attributes.filter(|_| kept.own.is_none())?;
             let is_large = attributes.kind == Kind::File && attributes.size > BYTES_MAX as u64;
-            is_large.then_some((attributes.size, kept.stamp))
+            let (size, stamp) = (attributes.size, kept.stamp);
+            (is_far && is_large).then_some(KeptContent::Blocks { size, stamp })
         })
     }
 

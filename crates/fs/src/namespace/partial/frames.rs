@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use crate::ahead::Ahead;
 use crate::lru::Lru;
 use crate::object::Stream;
+use crate::pieces::put_piece;
 use crate::record::ObjectRef;
 
 /// The bytes of a frame.
@@ -69,12 +70,8 @@ impl Span {
     /// Puts what lies in a frame where it belongs in the bytes that were asked for.
     pub fn take_from(&self, number: u64, frame: &[u8], buffer: &mut [u8]) {
         let begins = number.saturating_mul(FRAME_BYTES as u64);
-        let within = usize::try_from(self.offset.saturating_sub(begins)).unwrap_or(usize::MAX);
-        let at = usize::try_from(begins.saturating_sub(self.offset)).unwrap_or(usize::MAX);
-        let bytes = frame.get(within..).unwrap_or_default();
-        let room = buffer.get_mut(at..self.length).unwrap_or_default();
-        let length = bytes.len().min(room.len());
-        room[..length].copy_from_slice(&bytes[..length]);
+        let room = buffer.get_mut(..self.length).unwrap_or_default();
+        put_piece((begins, frame), (self.offset, room));
     }
 }
 
