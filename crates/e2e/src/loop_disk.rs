@@ -68,18 +68,28 @@ impl LoopDisk {
         rustix::fs::fadvise(&image, 0, None, rustix::fs::Advice::DontNeed)
             .expect("drops its pages");
         self.mount();
-        // A mount namespace that another test has just made holds the file system as it was, and one that was shut down stays so:
-        // the device has no other one until that namespace lets it go.
+        // A mount namespace of another test may hold the file system as it was, and one that was shut down stays so for as long as
+        // that test lasts: the same bytes are then mounted from another loop device.
         let probe = self.path().join(".remounted");
-        for _ in 0..600 {
-            if std::fs::write(&probe, b"").is_ok() {
-                break;
-            }
+        if std::fs::write(&probe, b"").is_err() {
             self.unmount().succeeds();
-            std::thread::sleep(Duration::from_millis(50));
-            self.mount();
+            self.mount_from_new_device();
+            std::fs::write(&probe, b"").expect("the disk takes files again");
         }
         std::fs::remove_file(&probe).expect("the disk takes files again");
+    }
+
+    /// As [`LoopDisk::mount`], which takes the device that the file has already, from a new one. XFS refuses a second file system of
+    /// one UUID unless it is told not to look (xfs(5), `nouuid`).
+    #[track_caller]
+    fn mount_from_new_device(&self) {
+        let losetup = || need::program("losetup");
+        let shown = run(losetup().args(["--find", "--show"]).arg(&self.image), LIMIT).output();
+        let device = shown.trim();
+        run(need::program("mount").args(["-o", "nouuid", device]).arg(self.path()), LIMIT)
+            .succeeds();
+        // The kernel lets the device go with its last mount.
+        run(losetup().args(["--detach", device]), LIMIT).succeeds();
     }
 
     /// Unmounts it. A child that another thread has just forked has the descriptors of this process until it executes

@@ -18,6 +18,7 @@
 //! | `C` object | [`CopiesRecord`](crate::record::CopiesRecord) | copies of an object in other failure groups |
 //! | `W` `q` number | `caching::queue::QueueRecord` | a change of a single-writer cache that is not at its home yet |
 //! | `W` `p` ino | `caching::queue::Place` | where an inode of such a cache lies at home |
+//! | `W` `r` 0 | `caching::queue::RoundRecord` | the changes that were about to be carried out together at that home |
 //! | `W` `c` number | `caching::queue::ConflictRecord` | what somebody else did at home where that cache writes |
 //! | `R` object snapshot | [`ObjectRef`](crate::record::ObjectRef) | what that snapshot and earlier ones have instead of an object |
 //!
@@ -213,6 +214,12 @@ pub fn place(ino: Ino) -> Vec<u8> {
     of_write_back(b'p', ino.0)
 }
 
+/// Key of the round of changes that is being carried out at home.
+#[must_use]
+pub fn round() -> Vec<u8> {
+    of_write_back(b'r', 0)
+}
+
 /// Key of a conflict at home.
 #[must_use]
 pub fn conflict(number: u64) -> Vec<u8> {
@@ -282,6 +289,8 @@ pub enum Key {
     Queued(u64),
     /// [`place`].
     Place(Ino),
+    /// [`round`].
+    Round(u64),
     /// [`conflict`].
     Conflict(u64),
 }
@@ -314,6 +323,7 @@ pub fn parse(key: &[u8]) -> Option<Key> {
             match key[1] {
                 b'q' => Some(Key::Queued(number)),
                 b'p' => Some(Key::Place(Ino(number))),
+                b'r' => Some(Key::Round(number)),
                 b'c' => Some(Key::Conflict(number)),
                 _ => None,
             }
@@ -346,6 +356,7 @@ mod tests {
             (copies(ObjectId(7)), Key::Copies(ObjectId(7))),
             (queued(7), Key::Queued(7)),
             (place(Ino(9)), Key::Place(Ino(9))),
+            (round(), Key::Round(0)),
             (conflict(7), Key::Conflict(7)),
             (xattr(Ino(9), b"user.a"), Key::Xattr(Ino(9), b"user.a".to_vec())),
         ];

@@ -25,6 +25,8 @@ use support::Rig;
 
 /// Sequences per test, unless `PROPTEST_CASES` says otherwise.
 const CASES: u32 = 60;
+/// How long a sequence that fails is shortened, in milliseconds: one in which something waits for its timeout takes that long each time.
+const SHRINK_MILLISECONDS: u32 = 120_000;
 
 fn number_from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
@@ -41,6 +43,7 @@ fn run_cases(cases: u32, test: &str, rig: impl Fn() -> Rig) {
     let config = Config {
         cases: u32::try_from(cases).expect("a number of cases"),
         max_shrink_iters: 4000,
+        max_shrink_time: SHRINK_MILLISECONDS,
         failure_persistence: None,
         ..Config::default()
     };

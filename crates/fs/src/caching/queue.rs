@@ -144,6 +144,18 @@ impl Record for QueueRecord {
     const VERSION: u8 = 1;
 }
 
+/// The changes that a round has: the home may have any of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoundRecord {
+    /// It has those below this number.
+    pub through: u64,
+}
+
+impl Record for RoundRecord {
+    const KIND: &str = "round of changes for the home";
+    const VERSION: u8 = 1;
+}
+
 /// Size and time of the last change of a file at home: what tells one content from another.
 pub type Print = (u64, Timestamp);
 
@@ -220,6 +232,13 @@ struct Item {
     /// The file had this time of change when it was last written back while programs had it open: nothing is to be done
     /// if it still has.
     unchanged_since: Option<Timestamp>,
+}
+
+impl Item {
+    fn take(&mut self, number: u64) -> Taken {
+        (self.is_taken, self.was_tried) = (true, true);
+        Taken { number, change: self.record.change.clone(), unchanged_since: self.unchanged_since }
+    }
 }
 
 /// A change whose turn has come.
@@ -411,11 +430,14 @@ impl Queue {
             if !round.takes(&item.record.change, taken.is_empty()) {
                 break;
             }
-            (item.is_taken, item.was_tried) = (true, true);
-            let (change, unchanged_since) = (item.record.change.clone(), item.unchanged_since);
-            taken.push(Taken { number: *number, change, unchanged_since });
+            taken.push(item.take(*number));
         }
         taken
+    }
+
+    /// Takes the changes of a round that was interrupted, which are those below a number.
+    pub fn take_again(&mut self, through: u64) -> Vec<Taken> {
+        self.items.range_mut(..through).map(|(number, item)| item.take(*number)).collect()
     }
 
     /// A change was not carried out: it waits again.
@@ -560,6 +582,19 @@ mod tests {
         queue.done(0);
         queue.done(1);
         assert_eq!((queue.len(), queue.oldest()), (2, Some(Timestamp::new(3, 0))));
+    }
+
+    #[test]
+    fn a_round_that_was_interrupted_is_taken_again_without_those_that_came_later() {
+        let mut queue = queue([make(5, TOP, "a"), Change::Bytes(Ino(6)), make(7, TOP, "b")]);
+        let round = queue.take(2, 99, Timestamp::default(), 0);
+        round.iter().for_each(|taken| queue.give_back(taken.number));
+        let again: Vec<u64> = queue.take_again(2).iter().map(|taken| taken.number).collect();
+        assert_eq!(again, [0, 1]);
+        // What was removed here meanwhile is not written any more.
+        again.into_iter().for_each(|number| queue.give_back(number));
+        queue.add(remove(6, "c"), Timestamp::default());
+        assert_eq!(queue.take_again(2).len(), 1);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use forebay_store::{Store, StoreError};
 
 use super::report::Report;
 use super::{Damage, NamedDisk, Options, Outcome, Repair, check};
-use crate::caching::queue::{ConflictRecord, Place, QueueRecord};
+use crate::caching::queue::{ConflictRecord, Place, QueueRecord, RoundRecord};
 use crate::error::{FsError, Result};
 use crate::key::{self, Key, Term};
 use crate::partition::fenced::Bound;
@@ -262,6 +262,7 @@ fn shown(range: &LostRange) -> String {
         Some(Key::Copies(object)) => format!("the copies of object {object}"),
         Some(Key::Queued(number)) => format!("change {number} for the home of the cache"),
         Some(Key::Place(ino)) => format!("the place of inode {ino} at the home of the cache"),
+        Some(Key::Round(_)) => "the round of changes for the home of the cache".to_owned(),
         Some(Key::Conflict(number)) => format!("conflict {number} at the home of the cache"),
         Some(Key::Superblock | Key::Term | Key::Usage | Key::Fenced) => "the superblock".to_owned(),
         None => key.map_or_else(
@@ -358,6 +359,7 @@ impl Judge for Records {
             Some(Key::Copies(_)) => may_be::<CopiesRecord>(value),
             Some(Key::Queued(_)) => may_be::<QueueRecord>(value),
             Some(Key::Place(_)) => may_be::<Place>(value),
+            Some(Key::Round(_)) => may_be::<RoundRecord>(value),
             Some(Key::Conflict(_)) => may_be::<ConflictRecord>(value),
             Some(Key::Inode(_)) => may_be::<InodeRecord>(value),
             Some(Key::Entry(..)) => may_be::<EntryRecord>(value),

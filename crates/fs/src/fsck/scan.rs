@@ -15,7 +15,7 @@ use super::report::{Damage, shown};
 use super::snapshots::Snapshots;
 use crate::acl::{self, Acl};
 use crate::caching;
-use crate::caching::queue::{ConflictRecord, Place, QueueRecord};
+use crate::caching::queue::{ConflictRecord, Place, QueueRecord, RoundRecord};
 use crate::error::{FsError, Result};
 use crate::key::{self, Key, Term};
 use crate::number::RESERVE;
@@ -327,6 +327,7 @@ fn write_back(store: &dyn Store, ledger: &mut Ledger) -> Result<()> {
         let read_one = |what: &str| match key::parse(key) {
             Some(Key::Queued(_)) => read::<QueueRecord>(what, value).map(|it| it.why()),
             Some(Key::Place(_)) => read::<Place>(what, value).map(|it| it.why()),
+            Some(Key::Round(_)) => read::<RoundRecord>(what, value).map(|it| it.why()),
             _ => read::<ConflictRecord>(what, value).map(|it| it.why()),
         };
         if key::parse(key).is_none() {

@@ -7,6 +7,7 @@
 mod eviction;
 mod flush;
 mod known;
+mod settling;
 mod write_back;
 
 use std::collections::HashMap;
@@ -445,6 +446,7 @@ impl Namespace {
     fn compare_names(&self, cache: &Cache, visit: &Visit, directory: Ino) -> Result<()> {
         let since = self.instant();
         let partition = self.partition_of(directory)?;
+        let _names = self.names_at_home((cache, visit), &partition)?;
         let Some(home) = partition.home_path(directory)? else { return Ok(()) };
         let mut goes_on = || visit.begin_step(self.instant());
         let listing = self.at_home((cache, visit), || cache.tree.list(&home.path, &mut goes_on))?;
@@ -492,20 +494,18 @@ impl Namespace {
         let pace = Pace { visit, clock: &*self.shared.clock };
         let mut room_on = None;
         for round in 0..=TRIES {
+            let names = self.names_at_home((cache, visit), &partition)?;
             let Some(wanted) = partition.unfetched(ino)? else { return Ok(()) };
             let path = wanted.path.as_deref().ok_or_else(|| {
                 FsError::Io(format!("inode {ino}: it is not known where its bytes are at home"))
             })?;
             let Some((file, entry)) = self.at_home((cache, visit), || cache.tree.open(path))?
             else {
-                if cache.writes_back() && partition.unfetched(ino)?.is_some_and(|it| it != wanted) {
-                    // It was moved at home meanwhile.
-                    continue;
-                }
                 // Its name is to be looked up again.
                 cache.forget_fresh();
                 return Err(FsError::Stale);
             };
+            drop(names);
             visit.done.store(0, Ordering::Relaxed);
             visit.total.store(wanted.size, Ordering::Relaxed);
             let what = (&wanted, &file, &entry);
@@ -527,6 +527,7 @@ impl Namespace {
                 }
                 Fetch::Changed => {
                     let now = self.at_home((cache, visit), || look_again(&file))?;
+                    let _names = self.names_at_home((cache, visit), &partition)?;
                     let _one_at_a_time = cache.applying.lock();
                     if partition.home_path(ino)?.map(|home| home.path) != wanted.path {
                         // It was changed here meanwhile: it is opened as it is now.

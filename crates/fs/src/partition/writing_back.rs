@@ -10,11 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use forebay_base::{Ino, Timestamp};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::caching::HomePath;
 use crate::caching::home::Entry;
-use crate::caching::queue::{Change, ConflictRecord, Edit, Place, Queue, QueueRecord, Taken};
+use crate::caching::queue::{
+    Change, ConflictRecord, Edit, Place, Queue, QueueRecord, RoundRecord, Taken,
+};
 use crate::caching::writing;
 use crate::error::{FsError, Result};
 use crate::inode::{Body, State};
@@ -22,7 +24,7 @@ use crate::key::{self, Key};
 use crate::object::LiveObject;
 use crate::partition::Partition;
 use crate::partition::caching::FetchPace;
-use crate::record::{Kind, decode, encode};
+use crate::record::{Kind, Record as _, decode, encode};
 use crate::recovery::scan_prefix;
 use crate::writeset::{Known, Uncommitted, WriteSet};
 
@@ -36,6 +38,13 @@ const CONFLICTS_MAX: u64 = 10_000;
 /// The queue of a single-writer cache, and what came of it since the mount.
 pub(crate) struct WriteBack {
     pub queue: Mutex<Queue>,
+    /// Held while a round is carried out.
+    pub round: Mutex<()>,
+    /// Held for writing while names change at home and it is noted which have, and for reading while something is read there by its
+    /// name.
+    pub names: RwLock<()>,
+    /// The changes below this number were being carried out when that was interrupted: it is not known which of them the home has.
+    pub unfinished: Mutex<Option<u64>>,
     /// Changes below this number are carried out at once.
     pub hurried_below: AtomicU64,
     changes_max: u64,
@@ -92,6 +101,7 @@ impl Partition {
     pub(crate) fn start_write_back(&self, changes_max: u64) -> Result<Arc<WriteBack>> {
         let (mut records, mut conflicts, mut last) = (Vec::new(), 0, 0);
         let mut places = std::collections::HashSet::new();
+        let mut unfinished = None;
         scan_prefix(self.store(), &[key::WRITE_BACK], &mut |key, value| {
             match key::parse(key) {
                 Some(Key::Queued(number)) => {
@@ -99,12 +109,19 @@ impl Partition {
                 }
                 Some(Key::Place(ino)) => drop(places.insert(ino)),
                 Some(Key::Conflict(number)) => (conflicts, last) = (conflicts + 1, number + 1),
+                Some(Key::Round(_)) => {
+                    let round: RoundRecord = decode(RoundRecord::KIND, value)?;
+                    unfinished = Some(round.through);
+                }
                 _ => {}
             }
             Ok(())
         })?;
         let write_back = Arc::new(WriteBack {
             queue: Mutex::new(Queue::of(records, |ino| places.contains(&ino))),
+            round: Mutex::default(),
+            names: RwLock::default(),
+            unfinished: Mutex::new(unfinished),
             hurried_below: AtomicU64::new(0),
             changes_max,
             is_ending: AtomicBool::new(false),
@@ -349,6 +366,23 @@ impl Partition {
         file.set_len(at).map_err(failed)?;
         pace.fetched(0)?;
         Ok(Some(at))
+    }
+
+    /// Changes below a number are about to be carried out together. Until [`Partition::end_round`] it is not known which the home has.
+    pub(crate) fn begin_round(&self, through: u64) {
+        if let Some(write_back) = self.write_back.get() {
+            *write_back.unfinished.lock() = Some(through);
+            let record = encode(&RoundRecord { through });
+            self.writes.lock().put(key::round(), record, Known::MayExist);
+        }
+    }
+
+    /// It is known which changes of the round the home has.
+    pub(crate) fn end_round(&self) {
+        if let Some(write_back) = self.write_back.get() {
+            *write_back.unfinished.lock() = None;
+            self.writes.lock().delete(key::round());
+        }
     }
 
     /// A change was carried out: it leaves the queue. A file that programs could write meanwhile is written back once more.

@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod interrupted;
 mod random;
 mod site;
 mod unreadable;

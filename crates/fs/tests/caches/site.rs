@@ -178,10 +178,20 @@ impl Site {
 
     /// What the front end does where bytes are elsewhere.
     pub(crate) fn recalled<T>(&self, fs: &User, ino: Ino, operation: impl Fn() -> Result<T>) -> T {
+        self.try_recalled(fs, ino, operation).unwrap()
+    }
+
+    /// As [`Site::recalled`], where the home may be away.
+    pub(crate) fn try_recalled<T>(
+        &self,
+        fs: &User,
+        ino: Ino,
+        operation: impl Fn() -> Result<T>,
+    ) -> Result<T> {
         loop {
             match operation() {
-                Err(FsError::Archived) => fs.recall(ino, None).unwrap(),
-                done => return done.unwrap(),
+                Err(FsError::Archived) => fs.recall(ino, None)?,
+                done => return done,
             }
         }
     }

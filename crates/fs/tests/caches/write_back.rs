@@ -12,7 +12,7 @@ use forebay_fs::{
     CacheMode, FsError, New, Replace, Result, SetAttributes, SetMode, SetTime, SetXattr,
 };
 
-use crate::site::{CACHE, Site};
+use crate::site::{CACHE, Site, Tree};
 use crate::support::files::{bytes_up_to, refused};
 use crate::support::{self, ROOT, Shorthand as _, TestDisk, User, WRITE, directory, file};
 
@@ -54,7 +54,21 @@ fn rename(site: &Site, fs: &User, from: &str, to: &str) {
 fn flush_and_compare(site: &Site, fs: &User, what: &str) {
     fs.write_back_now(CACHE).unwrap();
     let top = fs.fileset(CACHE);
-    assert_eq!(site.read_all(fs, top), site.tree(), "{what}");
+    let (here, there) = (site.read_all(fs, top), site.tree());
+    let mut names: Vec<&String> = here.keys().chain(there.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let brief = |tree: &Tree, name: &str| {
+        tree.get(name).map(|bytes| {
+            bytes.as_ref().map(|it| (it.len(), it.iter().copied().take(9).collect::<Vec<u8>>()))
+        })
+    };
+    let differing: Vec<_> = names
+        .into_iter()
+        .filter(|name| here.get(*name) != there.get(*name))
+        .map(|name| (name, brief(&here, name), brief(&there, name)))
+        .collect();
+    assert!(differing.is_empty(), "{what}: name, here, at home: {differing:?}");
     assert_eq!(site.waiting(fs).changes, 0, "{what}");
 }
 
@@ -347,34 +361,42 @@ fn wherever_the_power_goes_the_home_gets_what_the_cache_has_and_nothing_twice() 
 }
 
 /// Names of a directory of the cache.
-fn pick(site: &Site, fs: &User, dice: &mut Dice, directory: Ino) -> Option<(String, Ino, Kind)> {
-    let names = site.names(fs, directory).unwrap();
+fn pick(
+    site: &Site,
+    fs: &User,
+    dice: &mut Dice,
+    directory: Ino,
+) -> Result<Option<(String, Ino, Kind)>> {
+    let names = site.names(fs, directory)?;
     if names.is_empty() {
-        return None;
+        return Ok(None);
     }
     let name = names[dice.index(names.len())].clone();
-    let found = site.lookup(fs, directory, &name).unwrap();
-    Some((name, found.ino, found.kind))
+    let found = site.lookup(fs, directory, &name)?;
+    Ok(Some((name, found.ino, found.kind)))
 }
 
-fn some_directory(site: &Site, fs: &User, dice: &mut Dice) -> Ino {
+fn some_directory(site: &Site, fs: &User, dice: &mut Dice) -> Result<Ino> {
     let mut here = fs.fileset(CACHE);
-    site.names(fs, here).unwrap();
+    site.names(fs, here)?;
     for _ in 0..dice.index(3) {
-        match pick(site, fs, dice, here) {
+        match pick(site, fs, dice, here)? {
             Some((_, ino, Kind::Directory)) => {
-                site.names(fs, ino).unwrap();
+                site.names(fs, ino)?;
                 here = ino;
             }
             _ => break,
         }
     }
-    here
+    Ok(here)
 }
 
-/// One change of the cache.
-fn change(site: &Site, fs: &User, dice: &mut Dice) {
-    let here = some_directory(site, fs, dice);
+/// One change of the cache, which may be refused.
+///
+/// # Errors
+/// What was said where the home was needed before.
+fn change(site: &Site, fs: &User, dice: &mut Dice) -> Result<()> {
+    let here = some_directory(site, fs, dice)?;
     let name = format!("n{}", dice.index(5));
     match dice.index(8) {
         0 => drop(
@@ -387,24 +409,24 @@ fn change(site: &Site, fs: &User, dice: &mut Dice) {
             }
         }
         3 => {
-            if let Some((_, ino, Kind::File)) = pick(site, fs, dice, here) {
-                let handle = site.recalled(fs, ino, || fs.open_as(ino, WRITE, ROOT));
+            if let Some((_, ino, Kind::File)) = pick(site, fs, dice, here)? {
+                let handle = site.try_recalled(fs, ino, || fs.open_as(ino, WRITE, ROOT))?;
                 handle.write(dice.index(3000) as u64, &[dice.index(256) as u8; 700]);
                 handle.close();
             }
         }
         4 | 5 => {
-            let there = some_directory(site, fs, dice);
-            if let Some((old, ..)) = pick(site, fs, dice, here) {
+            let there = some_directory(site, fs, dice)?;
+            if let Some((old, ..)) = pick(site, fs, dice, here)? {
                 // Whether the target is empty is to be known.
-                let _ = fs.recall_named(there, name.as_bytes(), None);
+                fs.recall_named(there, name.as_bytes(), None)?;
                 let replace = Replace::Allowed;
                 let _ = fs.rename(here, old.as_bytes(), there, name.as_bytes(), replace);
             }
         }
         6 => {
-            if let Some((old, _, kind)) = pick(site, fs, dice, here) {
-                let _ = fs.recall_named(here, old.as_bytes(), None);
+            if let Some((old, _, kind)) = pick(site, fs, dice, here)? {
+                fs.recall_named(here, old.as_bytes(), None)?;
                 let _ = match kind {
                     Kind::Directory => fs.remove_directory(here, old.as_bytes()),
                     _ => fs.unlink(here, old.as_bytes()),
@@ -412,14 +434,18 @@ fn change(site: &Site, fs: &User, dice: &mut Dice) {
             }
         }
         _ => {
-            if let Some((_, ino, kind)) = pick(site, fs, dice, here) {
+            if let Some((_, ino, kind)) = pick(site, fs, dice, here)? {
                 let mode = if kind == Kind::Directory { 0o700 } else { 0o600 };
                 let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
-                fs.set_attributes(ino, set).unwrap();
+                fs.set_attributes(ino, set)?;
             }
         }
     }
+    Ok(())
 }
+
+/// Sequences of changes that are tried, each with crashes.
+const SEEDS: u64 = 24;
 
 /// Ends a life of the file system by a crash of process or machine, and begins the next, in which the power may go while changes
 /// are written back.
@@ -442,30 +468,49 @@ fn crash(site: &Site, fs: User, dice: &mut Dice) -> (User, FailPoints) {
 
 #[test]
 fn whatever_happens_here_the_home_has_it_in_the_end() {
-    for seed in support::seeds(24, "caches -- whatever_happens_here") {
+    for seed in support::seeds(SEEDS, "caches -- whatever_happens_here") {
         let mut dice = Dice::of(seed);
         let site = site();
         for name in ["n0/n1/n2", "n0/n3", "n1", "n2/n0"] {
             site.write(name, &bytes_up_to(20_000, seed));
         }
         let mut life = (site.open(), FailPoints::none());
+        let mut is_away = false;
         for _ in 0..100 {
             let (fs, points) = &life;
-            match dice.index(13) {
-                0..=7 => change(&site, fs, &mut dice),
-                8 | 9 => match fs.write_back_now(CACHE) {
-                    Ok(()) => {}
-                    Err(_) if points.is_cut() => life = crash(&site, life.0, &mut dice),
-                    Err(error) => panic!("seed {seed}: {error}"),
-                },
-                10 => drop(fs.evict_cache(CACHE, 0).unwrap()),
-                11 => fs.commit().unwrap(),
-                _ if dice.index(3) == 0 => {
+            let choice = dice.index(16);
+            let done = match choice {
+                0..=8 => change(&site, fs, &mut dice),
+                9 | 10 => fs.write_back_now(CACHE),
+                11 => fs.evict_cache(CACHE, 0).map(drop),
+                12 => fs.commit(),
+                _ => Ok(()),
+            };
+            match (done, choice) {
+                _ if points.is_cut() => life = crash(&site, life.0, &mut dice),
+                (Err(FsError::HomeAway(_)), _) if is_away => {}
+                (Err(error), _) => panic!("seed {seed}: {error}"),
+                (Ok(()), 13) if dice.toss() => {
                     site.close(life.0);
                     life = (site.open(), FailPoints::none());
                 }
-                _ => life = crash(&site, life.0, &mut dice),
+                (Ok(()), 14) => life = crash(&site, life.0, &mut dice),
+                (Ok(()), 15) => {
+                    is_away = !is_away;
+                    if is_away {
+                        site.take_away();
+                    } else {
+                        site.bring_back();
+                    }
+                    // Whoever needs it looks whether it is back.
+                    site.clock.advance(2);
+                }
+                (Ok(()), _) => {}
             }
+        }
+        if is_away {
+            site.bring_back();
+            site.clock.advance(2);
         }
         let (fs, _) = crash(&site, life.0, &mut dice);
         site.close(fs);

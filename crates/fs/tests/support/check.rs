@@ -79,7 +79,7 @@ fn read(store: &dyn Store) -> Image {
                 image.copies.insert(object, record.copies);
             }
             Key::Place(ino) => drop(image.at_home.insert(ino)),
-            Key::Queued(_) | Key::Conflict(_) => {}
+            Key::Queued(_) | Key::Round(_) | Key::Conflict(_) => {}
             Key::Xattr(ino, name) => {
                 *image.xattrs.entry(ino).or_default() += 1;
                 if name == b"trusted.forebay.home" {

@@ -34,7 +34,7 @@ impl WholeStores {
             Key::Inode(ino) | Key::Entry(ino, _) | Key::Xattr(ino, _) | Key::Place(ino) => {
                 Some(ino.fileset())
             }
-            Key::Queued(_) | Key::Conflict(_) => None,
+            Key::Queued(_) | Key::Round(_) | Key::Conflict(_) => None,
             Key::Fileset(_) | Key::Task(_) => Some(FilesetId::ROOT),
             Key::Term | Key::Superblock | Key::Usage | Key::Fenced | Key::DiskUsage(_) => None,
             Key::Quota(_) | Key::Holding(_) | Key::Snapshot(_) => None,

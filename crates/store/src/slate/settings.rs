@@ -18,6 +18,12 @@ const COMPACTED_BYTES_MAX: usize = 32 << 20;
 /// Bytes that may wait for their upload before commits wait.
 const UNFLUSHED_BYTES_MAX: usize = 256 << 20;
 
+/// New sorted tables that compaction has not merged yet before the engine makes no more, and lets who asks for one wait.
+const NEW_TABLES_MAX: usize = 8;
+/// Such tables from which on a store asks for none before it is closed or handed over, which must not wait for a compaction: each
+/// opening may leave one behind. The log stays longer then. Two may be on their way already.
+pub(super) const UNASKED_TABLES_MAX: usize = NEW_TABLES_MAX - 2;
+
 /// How old an object of the log must be before it goes, once its records are in a sorted table.
 const LOG_AGE_MIN: Duration = Duration::from_secs(30);
 /// The same for sorted tables that were compacted away, and for old manifests. Whoever still reads them must have finished.
@@ -34,6 +40,8 @@ pub(super) fn settings(conditional_replace: bool) -> Settings {
         l0_sst_size_bytes: TABLE_BYTES,
         max_unflushed_bytes: UNFLUSHED_BYTES_MAX,
         l0_flush_parallelism: 2,
+        l0_max_ssts: NEW_TABLES_MAX,
+        l0_max_ssts_per_key: NEW_TABLES_MAX,
         compression_codec: Some(CompressionCodec::Zstd),
         // It has a life of its own: see `compaction`.
         compactor_options: None,

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::compaction::Compaction;
 use super::copy;
 use super::errors::{Meaning, meaning};
-use super::settings::LOG_OBJECTS_MAX;
+use super::settings::{LOG_OBJECTS_MAX, UNASKED_TABLES_MAX};
 use super::stores::Shared;
 use crate::{Batch, Bytes, Result, Store, StoreError};
 
@@ -374,6 +374,9 @@ impl Store for SlateStore {
             return Ok(());
         }
         if let Some(instance) = &self.state.read().instance {
+            if !takes_table(&instance.db) {
+                return Ok(());
+            }
             instance.compaction.rest();
         }
         let flush = FlushOptions { flush_type: FlushType::MemTable };
@@ -397,7 +400,7 @@ impl Store for SlateStore {
         let Some(Instance { db, compaction }) = instance else { return Ok(()) };
         // The next opening reads a short log sooner than this could make a table of it. Commits are durable either way.
         let is_short = self.commits.load(Ordering::Relaxed) <= CLOSED_LOG_OBJECTS_MAX;
-        let flush = (!is_short).then_some(FlushType::MemTable);
+        let flush = (!is_short && takes_table(&db)).then_some(FlushType::MemTable);
         let closing = db.close_with_options(CloseOptions::default().with_flush_type(flush));
         let closed = self.wait(async { tokio::join!(closing, compaction.end()).0 });
         match closed {
@@ -411,6 +414,11 @@ impl Store for SlateStore {
             None => Err(self.late()),
         }
     }
+}
+
+/// Whether the memtable becomes a sorted table without waiting for a compaction.
+fn takes_table(db: &Db) -> bool {
+    db.manifest().l0().len() < UNASKED_TABLES_MAX
 }
 
 /// A store that is dropped without being closed ends as in a crash: nothing more is written than what is under way.

@@ -105,6 +105,26 @@ fn what_was_committed_is_there_after_a_close_and_after_a_crash() {
 }
 
 #[test]
+fn a_store_that_is_opened_again_and_again_is_closed_without_waiting_for_a_compaction() {
+    let stores = in_memory();
+    let mut steps = 0;
+    // The engine makes no more than eight tables before one, and none begins in so short a time.
+    for life in 0..12 {
+        let store = if life == 0 { stores.create(ID) } else { stores.open(ID) }.unwrap();
+        assert_eq!(count(&store), steps);
+        for _ in 0..12 {
+            step(&store).unwrap();
+            steps += 1;
+        }
+        if life > 9 {
+            store.shorten_log().unwrap();
+        }
+        store.close().unwrap();
+    }
+    assert_eq!(count(&stores.open(ID).unwrap()), steps);
+}
+
+#[test]
 fn a_former_writer_gets_a_conflict_and_changes_nothing() {
     let stores = in_memory();
     let former = stores.create(ID).unwrap();
