@@ -8,6 +8,7 @@ mod disks;
 pub mod metrics;
 mod native;
 mod placing;
+mod policy_runs;
 pub mod schedules;
 
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -32,6 +33,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use self::placing::Placing;
+pub use self::policy_runs::Next;
+use self::policy_runs::Runs;
 use self::schedules::Kept;
 use crate::binds;
 use crate::control::{
@@ -75,6 +78,7 @@ struct Running {
     read_ahead: ByteSize,
     schedules: Kept,
     placing: Placing,
+    policy_runs: Runs,
     /// Nothing is bound, and the kernel reads and writes nothing itself.
     serves_all: bool,
     /// Held while a command is carried out: none is once it says `true`.
@@ -252,6 +256,7 @@ fn start(
                 read_ahead: front.read_ahead,
                 schedules: Kept::of(home),
                 placing,
+                policy_runs: Runs::of(home),
                 serves_all: !order.direct,
                 ended: RwLock::new(false),
             };
@@ -348,6 +353,8 @@ fn announce(
         .spawn(move || for_signals.obey_signals(signals))?;
     native::care_for_mount(running);
     schedules::carry_out(running)?;
+    running.plan_runs();
+    policy_runs::carry_out(running)?;
     let native = running.bind_native();
     if let Err(error) = &native {
         tracing::warn!(error = %crate::output::chain(error), "native filesets are served by the daemon");

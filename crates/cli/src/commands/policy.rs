@@ -5,13 +5,15 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
-use forebay_fs::policy::{Accounts, Place, Policy as Rules, PolicyReport};
+use forebay_fs::policy::{Accounts, Automatic, Policy as Rules, PolicyReport};
 use forebay_process::user;
 
 use super::disk::{Show, changed, task};
 use crate::control::{self, Answer, Ask};
+use crate::daemon::Next;
 use crate::home::Home;
 use crate::output::{Table, bytes};
+use crate::schedules;
 
 /// Place new files, move files between pools, remove old ones, and list files, by rules in a file.
 ///
@@ -25,6 +27,10 @@ use crate::output::{Table, bytes};
 /// files that programs have open stay for the next run. The pool that files go to may be one of archives (`forebay disk add
 /// --help`): then `older` asks that a file was not accessed or recalled for that long either. In a cluster each owner moves
 /// the files of its filesets, by rules with above and until one owner after the other; archives are not available there.
+///
+/// `[run]` has the policy run by itself once it is applied: with `every` all rules, at the multiples of that time in UTC; with
+/// `when_full = true` the rules with above and until, when their pool is above `above` (looked at every `look`, one minute by
+/// default). Without it, have a timer call `forebay policy run`. In a cluster that is the only way.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay policy check rules.toml
@@ -34,6 +40,10 @@ use crate::output::{Table, bytes};
   forebay policy run /srv/forebay --wait
 
 A rules file:
+  [run]
+  every = \"1 d\"
+  when_full = true
+
   [[place]]
   name = \"logs are on the slow disks from the beginning\"
   to = \"slow\"
@@ -86,7 +96,8 @@ enum Action {
     },
     /// Keep a copy of a rules file as the policy of a file system, after checking it against pools and filesets.
     ///
-    /// Rules that place new files are in force at once. Nothing is moved until `forebay policy run`: run it by a timer, or by a schedule of `forebay flow`.
+    /// Rules that place new files are in force at once. The others run when `[run]` says so, and with `forebay policy run`. The
+    /// policy that was applied before is no longer in force.
     #[command(after_help = "Examples:\n  forebay policy apply /srv/forebay rules.toml")]
     Apply {
         /// Home folder of the file system.
@@ -153,11 +164,18 @@ impl Policy {
                     rules.delete.len(),
                     rules.list.len()
                 );
+                if let Some(run) = rules.run {
+                    outln!("{}", shown_run(run, None));
+                }
             }
             Action::Apply { root, file } => apply(&root, &file)?,
             Action::Show { root } => {
-                let (place, text) = applied(&Home::at(&root)?)?;
+                let home = Home::at(&root)?;
+                let (place, text) = applied(&home)?;
                 outln!("# {}", place.display());
+                if let Some(run) = parse(&place, &text)?.run {
+                    outln!("# {}", shown_run(run, Next::noted(home.root(), run)?));
+                }
                 out!("{text}");
             }
             Action::Run { root, rules, dry_run, wait, json } => {
@@ -210,6 +228,12 @@ fn apply(root: &Path, file: &Path) -> Result<()> {
     // Pools and filesets that there are not are found now, and not at night.
     look(root, &rules)?;
     let home = Home::at(root)?;
+    if home.node().is_some() && rules.run.is_some() {
+        bail!(
+            "{}: [run]: in a cluster a policy does not run by itself: remove it, and have cron run `forebay policy run`",
+            file.display()
+        );
+    }
     let place = home.root().join(Home::POLICY);
     let fresh = place.with_extension("toml.new");
     let io = || format!("cannot write {}", fresh.display());
@@ -222,17 +246,41 @@ fn apply(root: &Path, file: &Path) -> Result<()> {
     if home.try_lock()?.is_none() {
         control::ask(home.root(), &Ask::PlaceFiles)?;
     }
+    if let Some(run) = rules.run {
+        // The daemon has noted the time; without one that is done at the next mount.
+        outln!("{}", shown_run(run, Next::noted(home.root(), run)?));
+    }
     Ok(())
 }
 
-/// The rules of a file system that place new files; none if it has no policy.
-pub fn places(home: &Home) -> Result<Vec<Place>> {
+/// The policy of a file system, if it has one.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn of_home(home: &Home) -> Result<Option<Rules>> {
     let place = home.root().join(Home::POLICY);
     match std::fs::read_to_string(&place) {
-        Ok(text) => Ok(parse(&place, &text)?.place),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Ok(text) => parse(&place, &text).map(Some),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", place.display())),
     }
+}
+
+/// When a policy runs by itself, in words.
+fn shown_run(run: Automatic, next: Option<Next>) -> String {
+    let every = run.every_seconds.map(|every| {
+        let time = next.and_then(|next| jiff::Timestamp::from_second(next.next_seconds).ok());
+        let next = time.map_or_else(String::new, |time| {
+            format!(", next at {}", time.strftime("%Y-%m-%d %H:%M:%S UTC"))
+        });
+        format!("all rules every {}{next}", schedules::shown(every))
+    });
+    let full = run.when_full.then(|| {
+        let look = schedules::shown(run.look_seconds);
+        format!("rules with above and until when their pool is that full (looked at every {look})")
+    });
+    let parts: Vec<String> = every.into_iter().chain(full).collect();
+    format!("runs by itself: {}", parts.join("; "))
 }
 
 fn look(root: &Path, rules: &Rules) -> Result<PolicyReport> {

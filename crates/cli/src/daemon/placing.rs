@@ -26,7 +26,8 @@ impl Placing {
 
     /// As the policy says now. If it cannot be read, the rules before it stay in force.
     fn renew(&self, home: &Home, fs: &Namespace) -> anyhow::Result<()> {
-        let faults = fs.place_files(&policy::places(home)?);
+        let places = policy::of_home(home)?.map_or_else(Vec::new, |rules| rules.place);
+        let faults = fs.place_files(&places);
         for fault in &faults {
             tracing::warn!(fault, "a rule that places new files is ignored");
         }
@@ -43,7 +44,8 @@ impl Placing {
 impl Running {
     /// Puts the rules of a policy in force that was applied.
     pub(super) fn place_files(&self) -> Answer {
-        match self.placing.renew(&self.home, &self.fs) {
+        let renewed = self.placing.renew(&self.home, &self.fs);
+        match renewed.and_then(|()| self.renew_runs()) {
             Ok(()) => Answer::Done,
             Err(error) => Answer::Refused { reason: chain(&error) },
         }

@@ -1,10 +1,11 @@
 //! `forebay policy`.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use forebay_e2e::{Mounted, Placement};
+use forebay_e2e::{LoopDisk, Mounted, Placement, wait_until};
 
 use crate::{assert_says, json};
 
@@ -158,4 +159,60 @@ fn a_policy_places_new_files_by_name_at_once_and_after_a_mount() {
     let place = grid.data().join("second.log");
     assert_says(&grid.run(&["where", place.to_str().expect("is UTF-8")]).output(), &["slow"]);
     assert_eq!(fs::read(grid.data().join("first.log")).expect("reads"), b"again");
+}
+
+#[test]
+fn a_policy_runs_by_itself_at_its_times_and_when_a_pool_is_full_until_another_is_applied() {
+    let disk = LoopDisk::make("xfs", 400);
+    let grid = Mounted::start(Placement::Direct);
+    let slow = grid.outside().join("slow");
+    let flash = disk.path().join("flash");
+    for (place, pool) in [(&slow, "slow"), (&flash, "flash")] {
+        fs::create_dir(place).expect("makes a folder");
+        let place = place.to_str().expect("is UTF-8");
+        grid.run_on_root(&["disk", "add"], &[place, "--pool", pool]).succeeds();
+    }
+    grid.run_on_root(&["fileset", "create"], &["new", "--pool", "flash"]).succeeds();
+    let rules = grid.outside().join("rules.toml");
+    let apply = |run: &str| {
+        let text = format!(
+            "[run]\n{run}\n[[migrate]]\nname = \"room\"\nfrom = \"flash\"\nto = \"slow\"\nabove = 60\nuntil = 40\n\
+             [[delete]]\nname = \"old\"\nfileset = \"data\"\nolder = \"30 d\"\n"
+        );
+        fs::write(&rules, text).expect("writes");
+        grid.run_on_root(&["policy", "apply"], &[rules.to_str().expect("is UTF-8")])
+    };
+    assert_says(&apply("every = \"1 s\"").refused(), &["every", "from 10 s to 366 d"]);
+    let said = apply("every = \"10 s\"\nwhen_full = true\nlook = \"1 s\"").output();
+    assert_says(&said, &["runs by itself: all rules every 10s, next at", "looked at every 1s"]);
+    let old = grid.data().join("old");
+    let is_gone = |why: &str| wait_until(why, LONG, || !old.exists());
+    write_old(&old, 10);
+    is_gone("the policy has run");
+    let new = grid.mountpoint().join("new");
+    for number in 0..14 {
+        let mut file = fs::File::create(new.join(number.to_string())).expect("creates");
+        file.write_all(&vec![number; 20 << 20]).and_then(|()| file.sync_all()).expect("writes");
+    }
+    wait_until("files are moved", LONG, || objects_in(&grid, "slow") > 0);
+    for number in 0..14 {
+        let bytes = fs::read(new.join(number.to_string())).expect("reads");
+        assert!(bytes == vec![number; 20 << 20], "file {number}");
+    }
+    // It is as before after a mount.
+    grid.remount();
+    assert_says(&grid.run_on_root(&["policy", "show"], &[]).output(), &["# runs by itself: all"]);
+    write_old(&old, 10);
+    is_gone("the policy has run after the mount");
+
+    assert_says(&apply("every = \"366 d\"").output(), &["every 366d, next at"]);
+    let runs = || {
+        let tasks = json(&grid.run_on_root(&["tasks", "list"], &["--json"]).output());
+        tasks.as_array().expect("is a list").iter().filter_map(|task| task["id"].as_u64()).max()
+    };
+    let before = runs();
+    write_old(&old, 10);
+    std::thread::sleep(Duration::from_secs(12));
+    assert_eq!(runs(), before, "nothing is due for a long time");
+    assert!(old.exists());
 }

@@ -107,7 +107,7 @@ impl Namespace {
             ));
         }
         let _one_at_a_time = self.fileset_changes.lock();
-        let work = Work::Policy { policy: policy.clone() };
+        let work = Work::Policy { policy: policy.as_task() };
         if let Some(number) = self.unfinished_task(&work) {
             return Err(FsError::Refused(format!("task {number} carries this policy out already")));
         }
@@ -117,6 +117,22 @@ impl Namespace {
         self.shared.fail_points.reach("policy.begun")?;
         self.add_task(number, task);
         Ok(number)
+    }
+
+    /// The rules of a policy that make room in pools which are as full now as these rules say, as a policy; none if no pool is.
+    #[must_use]
+    pub fn rules_of_full_pools(&self, policy: &Policy) -> Option<Policy> {
+        let mut percent = HashMap::new();
+        let mut is_full = |rule: &Migrate| {
+            rule.fill.is_some_and(|(above, _)| {
+                let used =
+                    percent.entry(rule.from.clone()).or_insert_with(|| self.percent_of(&rule.from));
+                *used > u128::from(above)
+            })
+        };
+        let migrate: Vec<Migrate> =
+            policy.migrate.iter().filter(|rule| is_full(rule)).cloned().collect();
+        (!migrate.is_empty()).then(|| Policy { migrate, ..Policy::default() })
     }
 
     fn check_policy(&self, policy: &Policy) -> Result<()> {

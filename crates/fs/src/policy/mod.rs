@@ -32,8 +32,13 @@
 //! name = "large files of alice"
 //! user = "alice"
 //! larger = "10 GiB"
+//!
+//! [run]                 # without this it runs when somebody has it run
+//! every = "1 d"
+//! when_full = true
 //! ```
 
+mod automatic;
 mod pattern;
 pub(crate) mod pick;
 pub(crate) mod place;
@@ -45,6 +50,7 @@ use forebay_base::settings::value;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+pub use automatic::Automatic;
 pub(crate) use pattern::matches;
 
 /// Rules of one kind at most: what names match is kept as one bit for each rule.
@@ -131,6 +137,9 @@ pub struct Policy {
     pub list: Vec<Select>,
     /// Rules that remove files.
     pub delete: Vec<Select>,
+    /// When it runs by itself, if it does. A task does not keep that.
+    #[serde(skip)]
+    pub run: Option<Automatic>,
 }
 
 /// A policy in encodings without names of fields, as programs that know no premigration have it.
@@ -199,6 +208,16 @@ impl Policy {
         let table: Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
         let mut policy = Policy::default();
         for (kind, rules) in &table {
+            if kind == "run" {
+                let Value::Table(rule) = rules else {
+                    return Err("run: it is written once, as [run]".to_owned());
+                };
+                let place = "[run]".to_owned();
+                let mut fields = Fields { place, rule, used: Vec::new(), accounts };
+                policy.run = Some(Automatic::read(&mut fields)?);
+                fields.finish()?;
+                continue;
+            }
             let Value::Array(rules) = rules else {
                 return Err(format!("{kind}: rules are written as [[{kind}]]"));
             };
@@ -235,7 +254,14 @@ impl Policy {
                     .to_owned(),
             );
         }
+        policy.run.map_or(Ok(()), |run| run.check(&policy))?;
         Ok(policy)
+    }
+
+    /// Its rules that move and remove files, and those that list some, as a task carries them out.
+    #[must_use]
+    pub fn as_task(&self) -> Policy {
+        Policy { place: Vec::new(), run: None, ..self.clone() }
     }
 
     /// The pools that it names.
@@ -310,6 +336,11 @@ impl<'a> Fields<'a> {
         let Some(found) = self.get(key) else { return Ok(None) };
         let size = value::size(found, ByteSize(0), ByteSize(u64::MAX));
         size.map(|size| Some(size.0)).ok_or_else(|| self.wrong(key, "a size such as \"10 MiB\""))
+    }
+
+    fn switch(&mut self, key: &'a str) -> Result<Option<bool>, String> {
+        let Some(found) = self.get(key) else { return Ok(None) };
+        found.as_bool().map(Some).ok_or_else(|| self.wrong(key, "true or false"))
     }
 
     fn percent(&mut self, key: &'a str) -> Result<Option<u64>, String> {
@@ -445,7 +476,7 @@ impl<'a> Fields<'a> {
 mod tests {
     use super::*;
 
-    struct Alice;
+    pub(super) struct Alice;
 
     impl Accounts for Alice {
         fn user(&self, name: &str) -> Option<u32> {

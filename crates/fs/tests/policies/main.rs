@@ -159,6 +159,30 @@ fn a_pool_that_is_too_full_gives_its_oldest_files_until_it_is_full_enough() {
 }
 
 #[test]
+fn rules_of_a_pool_that_is_full_are_found_and_make_room_by_themselves() {
+    let pools = Pools::of_capacity(200_000);
+    pools.rig.settings_mut(|settings| settings.disk_reserve = forebay_base::ByteSize(0));
+    let fs = pools.open(&FailPoints::none()).unwrap();
+    fill(&fs, 10);
+    assert_eq!(
+        fs.rules_of_full_pools(&policy("")),
+        None,
+        "a rule without a fill waits for its turn"
+    );
+    assert_eq!(fs.rules_of_full_pools(&policy("above = 90\nuntil = 30")), None);
+    let rules = "above = 90\nuntil = 80\n[[migrate]]\nname = 'full'\nfrom = 'default'\nto = 'archive'\n\
+         above = 40\nuntil = 30\n[[delete]]\nname = 'old'\nfileset = 'data'\nolder = '0 s'\n\
+         [run]\nwhen_full = true";
+    let full = fs.rules_of_full_pools(&policy(rules)).expect("the pool is above 40 %");
+    assert_eq!(full.rules().collect::<Vec<_>>(), ["full"]);
+    run(&fs, &full).unwrap();
+    assert!(pools.archived() > 0);
+    assert_eq!(fs.names(fs.fileset("data")).len(), 10, "nothing is removed for that");
+    assert_eq!(fs.rules_of_full_pools(&policy(rules)), None);
+    pools.close(fs);
+}
+
+#[test]
 fn a_crash_at_any_step_of_a_policy_loses_nothing_and_the_next_mount_goes_on() {
     let first = support::seeds(1, "policies a_crash_at_any_step_of_a_policy").start;
     let points = [
@@ -254,6 +278,9 @@ fn a_policy_with_unknown_pools_or_filesets_is_refused() {
     assert!(refused(&list).contains("no rules that move or remove files"));
     let number = fs.run_policy(&policy("")).unwrap();
     assert!(refused(&policy("")).contains(&format!("task {number}")));
+    // What the task does not keep makes no other policy of it.
+    let more = "[[place]]\nname = 'logs'\nto = 'archive'\nfiles = '*.log'\n[run]\nevery = '1 d'";
+    assert!(refused(&policy(more)).contains(&format!("task {number}")));
     fs.cancel_task(number).unwrap();
     pools.close(fs);
 }
