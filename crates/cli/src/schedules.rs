@@ -271,15 +271,22 @@ impl Schedules {
     }
 }
 
-/// Replaces the file as a whole.
 fn write(path: &Path, all: &[Schedule]) -> Result<()> {
+    let stored = Stored { version: VERSION, schedules: all.to_vec() };
+    replace(path, &serde_json::to_vec_pretty(&stored)?)
+}
+
+/// Replaces a file as a whole, durably.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn replace(path: &Path, text: &[u8]) -> Result<()> {
     let draft = path.with_extension("draft");
     let written = || -> std::io::Result<()> {
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
         let mut file = options.open(&draft)?;
-        let stored = Stored { version: VERSION, schedules: all.to_vec() };
-        file.write_all(&serde_json::to_vec_pretty(&stored)?)?;
+        file.write_all(text)?;
         file.sync_all()?;
         std::fs::rename(&draft, path)?;
         path.parent().map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_all())

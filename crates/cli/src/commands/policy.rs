@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
+use forebay_base::time::{Clock as _, SystemClock};
 use forebay_fs::policy::{Accounts, Automatic, Policy as Rules, PolicyReport};
 use forebay_process::user;
 
@@ -13,7 +14,6 @@ use crate::control::{self, Answer, Ask};
 use crate::daemon::Next;
 use crate::home::Home;
 use crate::output::{Table, bytes};
-use crate::schedules;
 
 /// Place new files, move files between pools, remove old ones, and list files, by rules in a file.
 ///
@@ -28,9 +28,9 @@ use crate::schedules;
 /// --help`): then `older` asks that a file was not accessed or recalled for that long either. In a cluster each owner moves
 /// the files of its filesets, by rules with above and until one owner after the other; archives are not available there.
 ///
-/// `[run]` has the policy run by itself once it is applied: with `every` all rules, at the multiples of that time in UTC; with
-/// `when_full = true` the rules with above and until, when their pool is above `above` (looked at every `look`, one minute by
-/// default). Without it, have a timer call `forebay policy run`. In a cluster that is the only way.
+/// `[run]` makes the daemon run the applied policy. With `every`, it runs all rules at multiples of that interval, in UTC. With
+/// `when_full = true`, it checks each pool every `look` (1 min by default), and runs the rules with above and until of each pool
+/// that is fuller than above. Without `[run]`, call `forebay policy run` from cron. Clusters do not support `[run]`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   forebay policy check rules.toml
@@ -96,8 +96,8 @@ enum Action {
     },
     /// Keep a copy of a rules file as the policy of a file system, after checking it against pools and filesets.
     ///
-    /// Rules that place new files are in force at once. The others run when `[run]` says so, and with `forebay policy run`. The
-    /// policy that was applied before is no longer in force.
+    /// Rules that place new files are in force at once. The others run when `[run]` says so, and with `forebay policy run`.
+    /// The policy replaces the one before it; a run that has begun goes on (`forebay tasks`).
     #[command(after_help = "Examples:\n  forebay policy apply /srv/forebay rules.toml")]
     Apply {
         /// Home folder of the file system.
@@ -173,8 +173,12 @@ impl Policy {
                 let home = Home::at(&root)?;
                 let (place, text) = applied(&home)?;
                 outln!("# {}", place.display());
-                if let Some(run) = parse(&place, &text)?.run {
-                    outln!("# {}", shown_run(run, Next::noted(home.root(), run)?));
+                match parse(&place, &text) {
+                    Ok(rules) => rules.run.into_iter().for_each(|run| {
+                        outln!("# {}", shown_run(run, Next::noted(home.root(), run)));
+                    }),
+                    // Who is to mend it needs to see it.
+                    Err(error) => outln!("# cannot run: {error}"),
                 }
                 out!("{text}");
             }
@@ -225,15 +229,15 @@ fn apply(root: &Path, file: &Path) -> Result<()> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("cannot read the rules {}", file.display()))?;
     let rules = parse(file, &text)?;
-    // Pools and filesets that there are not are found now, and not at night.
-    look(root, &rules)?;
     let home = Home::at(root)?;
     if home.node().is_some() && rules.run.is_some() {
         bail!(
-            "{}: [run]: in a cluster a policy does not run by itself: remove it, and have cron run `forebay policy run`",
+            "{}: [run] is not supported in a cluster: remove it, and call `forebay policy run` from cron",
             file.display()
         );
     }
+    // Pools and filesets that there are not are found now, and not at night.
+    look(root, &rules)?;
     let place = home.root().join(Home::POLICY);
     let fresh = place.with_extension("toml.new");
     let io = || format!("cannot write {}", fresh.display());
@@ -241,14 +245,17 @@ fn apply(root: &Path, file: &Path) -> Result<()> {
     let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(&fresh, only_owner).with_context(io)?;
     std::fs::File::open(&fresh).and_then(|file| file.sync_all()).with_context(io)?;
+    let is_new = std::fs::read_to_string(&place).ok().as_ref() != Some(&text);
     std::fs::rename(&fresh, &place)
         .with_context(|| format!("cannot put {} in place", place.display()))?;
-    if home.try_lock()?.is_none() {
-        control::ask(home.root(), &Ask::PlaceFiles)?;
+    match home.try_lock()? {
+        None => drop(control::ask(home.root(), &Ask::PlaceFiles)?),
+        // What runs next, and when, is noted at the next mount.
+        Some(_unmounted) if is_new => Next::forget(home.root())?,
+        Some(_unmounted) => {}
     }
     if let Some(run) = rules.run {
-        // The daemon has noted the time; without one that is done at the next mount.
-        outln!("{}", shown_run(run, Next::noted(home.root(), run)?));
+        outln!("{}", shown_run(run, Next::noted(home.root(), run)));
     }
     Ok(())
 }
@@ -269,18 +276,32 @@ pub fn of_home(home: &Home) -> Result<Option<Rules>> {
 /// When a policy runs by itself, in words.
 fn shown_run(run: Automatic, next: Option<Next>) -> String {
     let every = run.every_seconds.map(|every| {
-        let time = next.and_then(|next| jiff::Timestamp::from_second(next.next_seconds).ok());
-        let next = time.map_or_else(String::new, |time| {
-            format!(", next at {}", time.strftime("%Y-%m-%d %H:%M:%S UTC"))
+        let now = SystemClock.now().seconds;
+        let next = next.and_then(|next| match next.next_seconds {
+            due if due <= now => Some(", due as soon as the file system is mounted".to_owned()),
+            next => {
+                let time = jiff::Timestamp::from_second(next).ok()?;
+                Some(format!(", next at {}", time.strftime("%Y-%m-%d %H:%M:%S UTC")))
+            }
         });
-        format!("all rules every {}{next}", schedules::shown(every))
+        format!("all rules every {}{}", shown_time(every), next.unwrap_or_default())
     });
     let full = run.when_full.then(|| {
-        let look = schedules::shown(run.look_seconds);
-        format!("rules with above and until when their pool is that full (looked at every {look})")
+        let look = shown_time(run.look_seconds);
+        format!(
+            "rules with above and until when their pool is fuller than above (checked every {look})"
+        )
     });
     let parts: Vec<String> = every.into_iter().chain(full).collect();
-    format!("runs by itself: {}", parts.join("; "))
+    format!("scheduled: {}", parts.join("; "))
+}
+
+/// A time as the file has it.
+fn shown_time(seconds: u64) -> String {
+    let units = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
+    let unit = units.into_iter().find(|(unit, _)| seconds.is_multiple_of(*unit));
+    let (unit, name) = unit.unwrap_or((1, "s"));
+    format!("{} {name}", seconds / unit)
 }
 
 fn look(root: &Path, rules: &Rules) -> Result<PolicyReport> {

@@ -1,11 +1,11 @@
-//! Has the policy of a file system run by itself, as its `[run]` says.
+//! Runs the policy of a file system at the times that its `[run]` says.
 //!
-//! The time at which it is due next is kept in a file of the home folder, so a restart neither forgets nor repeats a run. One that was
-//! missed, however often, is made once.
+//! The time of the next run is kept in a file of the home folder, so that a restart neither forgets nor repeats a run: however many were
+//! missed, one is made up.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use forebay_base::time::{Clock as _, SystemClock};
@@ -18,15 +18,21 @@ use super::Running;
 use crate::commands::policy;
 use crate::home::Home;
 use crate::output::chain;
+use crate::schedules::replace;
 
 /// Name of the file in the home folder.
 const FILE: &str = "policy-run.json";
-/// How often it is looked for what is due.
+/// How often the daemon looks for what is due.
 const LOOK: Duration = Duration::from_millis(500);
-/// After a run for full pools none begins for so many times as long as it took, in which little would have changed.
+/// Seconds until a run that could not begin is tried again.
+const AGAIN: i64 = 60;
+/// If a pool is still full after a run for full pools, the next one begins after so many times as long as that took, as each looks at
+/// all inodes.
 const REST: i64 = 10;
+/// But after so many seconds at the latest.
+const REST_MAX: i64 = 3600;
 
-/// When all rules run next.
+/// When all rules run next, as a home folder has it noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Next {
     every_seconds: u64,
@@ -35,36 +41,38 @@ pub struct Next {
 }
 
 impl Next {
-    /// What a home folder has noted for a policy that says `run`.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    pub fn noted(home: &Path, run: Automatic) -> Result<Option<Next>> {
-        let noted = Next::read(home)?;
-        Ok(noted.filter(|noted| run.every_seconds == Some(noted.every_seconds)))
+    /// What a home folder has noted for a policy that says `run`. What cannot be read is as if it was not there: at most a run that was
+    /// missed is not made up.
+    pub fn noted(home: &Path, run: Automatic) -> Option<Next> {
+        let text = std::fs::read(home.join(FILE)).ok()?;
+        let noted: Next = serde_json::from_slice(&text).ok()?;
+        (run.every_seconds == Some(noted.every_seconds)).then_some(noted)
     }
 
-    fn read(home: &Path) -> Result<Option<Next>> {
+    /// Another policy was applied to a file system that is not mounted: it has missed no run.
+    ///
+    /// # Errors
+    /// If the file cannot be removed.
+    pub fn forget(home: &Path) -> Result<()> {
         let path = home.join(FILE);
-        match std::fs::read(&path) {
-            // What is damaged is as if it was not there: at most a run is missed.
-            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove {}", path.display()))
+            }
+            _ => Ok(()),
         }
     }
 
-    /// When a policy is due next that says `run`, as was noted before if it says the same.
-    fn of(noted: Option<Next>, run: Automatic, now: i64) -> Option<Next> {
+    /// The first run after a time of a policy that says `run`, if it runs at fixed times.
+    fn after(now: i64, run: Automatic) -> Option<Next> {
         let (every_seconds, next_seconds) = (run.every_seconds?, run.next_after(now)?);
-        let same = noted.filter(|noted| noted.every_seconds == every_seconds);
-        Some(same.unwrap_or(Next { every_seconds, next_seconds }))
+        Some(Next { every_seconds, next_seconds })
     }
 
-    /// Whether it is time. A clock that was ahead for a while does not keep it waiting longer than the interval.
-    fn is_due(self, run: Automatic, now: i64) -> bool {
-        let latest = run.next_after(now);
-        self.next_seconds <= now || latest.is_some_and(|latest| self.next_seconds > latest)
+    /// Whether it is time. A clock that was ahead for a while keeps it waiting no longer than twice the interval.
+    fn is_due(self, now: i64) -> bool {
+        let every = i64::try_from(self.every_seconds).unwrap_or(i64::MAX);
+        self.next_seconds <= now || self.next_seconds > now.saturating_add(every.saturating_mul(2))
     }
 }
 
@@ -73,10 +81,12 @@ struct Plan {
     policy: Policy,
     run: Automatic,
     next: Option<Next>,
-    /// When it is looked next how full pools are, in seconds since 1970.
-    look_seconds: i64,
-    /// The task that makes room in full pools.
+    /// When it was looked last how full pools are.
+    looked: Option<Instant>,
+    /// The task that made room in full pools last, as long as they are full.
     task: Option<u64>,
+    /// It was said that they are still full after it.
+    is_said: bool,
 }
 
 /// Runs of the policy of a mounted file system.
@@ -91,88 +101,107 @@ impl Runs {
     }
 
     /// From now on this policy runs by itself, or none does.
-    ///
-    /// # Errors
-    /// If the time of its next run cannot be kept.
-    pub fn renew(&self, policy: Option<Policy>, now: i64) -> Result<()> {
-        let mut plan = self.plan.lock();
-        let Some((policy, run)) = policy.and_then(|policy| Some((policy.clone(), policy.run?)))
-        else {
-            *plan = None;
-            return self.keep(None);
-        };
-        let noted = match self.path.parent() {
-            Some(home) => Next::read(home)?,
-            None => None,
-        };
-        let next = Next::of(noted, run, now);
-        *plan = Some(Plan { policy, run, next, look_seconds: now, task: None });
-        if next != noted { self.keep(next) } else { Ok(()) }
-    }
-
-    fn keep(&self, next: Option<Next>) -> Result<()> {
-        let shown = || format!("cannot write {}", self.path.display());
-        match next {
-            Some(next) => {
-                let text = serde_json::to_vec_pretty(&next)?;
-                forebay_engine::files::replace(&self.path, &text).with_context(shown)
-            }
-            None => match std::fs::remove_file(&self.path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    Err(error).with_context(shown)
-                }
-                _ => Ok(()),
-            },
+    pub fn renew(&self, policy: Option<Policy>, now: i64) {
+        let planned = policy.and_then(|policy| Some((policy.run?, policy)));
+        let home = self.path.parent().unwrap_or(Path::new("."));
+        let noted = planned.as_ref().and_then(|(run, _)| Next::noted(home, *run));
+        let next = planned.as_ref().and_then(|(run, _)| noted.or_else(|| Next::after(now, *run)));
+        *self.plan.lock() = planned.map(|(run, policy)| Plan {
+            policy,
+            run,
+            next,
+            looked: None,
+            task: None,
+            is_said: false,
+        });
+        if next.is_none() || next != noted {
+            self.keep(next);
         }
     }
 
-    /// The policy, if all its rules are due. They are not due again before the next time.
-    fn take_due(&self, now: i64) -> Option<Policy> {
-        let mut plan = self.plan.lock();
-        let plan = plan.as_mut()?;
-        let next = plan.next.filter(|next| next.is_due(plan.run, now))?;
-        plan.next = plan.run.next_after(now).map(|next_seconds| Next { next_seconds, ..next });
-        if let Err(error) = self.keep(plan.next) {
+    fn keep(&self, next: Option<Next>) {
+        let home = self.path.parent().unwrap_or(Path::new("."));
+        let kept = match next.map(|next| serde_json::to_vec_pretty(&next)) {
+            Some(text) => text.map_err(Into::into).and_then(|text| replace(&self.path, &text)),
+            None => Next::forget(home),
+        };
+        if let Err(error) = kept {
             let error = chain(&error);
-            tracing::warn!(error, "the time of the next run of the policy cannot be kept");
+            tracing::warn!(
+                error,
+                "the time of the next policy run cannot be kept: a restart may forget or repeat it"
+            );
         }
-        Some(plan.policy.clone())
+    }
+
+    /// The policy, if all its rules are due.
+    fn due(&self, now: i64) -> Option<Policy> {
+        let plan = self.plan.lock();
+        let plan = plan.as_ref()?;
+        plan.next.filter(|next| next.is_due(now)).map(|_| plan.policy.clone())
+    }
+
+    /// A run has begun, or could not.
+    fn note_run(&self, has_begun: bool, now: i64) {
+        let next = {
+            let mut plan = self.plan.lock();
+            let Some(plan) = plan.as_mut() else { return };
+            let regular = Next::after(now, plan.run);
+            let soon = now.saturating_add(AGAIN);
+            plan.next = regular.map(|next| match has_begun {
+                true => next,
+                false => Next { next_seconds: next.next_seconds.min(soon), ..next },
+            });
+            plan.next
+        };
+        self.keep(next);
     }
 
     /// The policy, if it is time to look how full pools are.
-    fn take_look(&self, now: i64, tasks: impl Fn() -> Vec<TaskStatus>) -> Option<Policy> {
+    fn take_look(&self, now: Instant) -> Option<Policy> {
         let mut plan = self.plan.lock();
-        let plan = plan.as_mut()?;
-        let pause = i64::try_from(plan.run.look_seconds).unwrap_or(i64::MAX);
-        let is_early = plan.look_seconds > now && plan.look_seconds <= now.saturating_add(pause);
-        if !plan.run.when_full || is_early {
+        let plan = plan.as_mut().filter(|plan| plan.run.when_full)?;
+        let pause = Duration::from_secs(plan.run.look_seconds);
+        if plan.looked.is_some_and(|looked| now.saturating_duration_since(looked) < pause) {
             return None;
         }
-        plan.look_seconds = now.saturating_add(pause);
-        let tasks = tasks();
-        if is_running(&tasks) {
-            return None;
+        plan.looked = Some(now);
+        Some(plan.policy.clone())
+    }
+
+    /// No pool is full.
+    fn note_room(&self) {
+        if let Some(plan) = self.plan.lock().as_mut() {
+            (plan.task, plan.is_said) = (None, false);
         }
-        let before = tasks.iter().find(|task| Some(task.id) == plan.task);
-        let is_soon = before.and_then(|task| Some((task.begun, task.ended?))).is_some_and(
-            |(begun, ended)| {
-                let rest = ended.saturating_sub(begun).max(0).saturating_mul(REST);
-                now < ended.saturating_add(rest)
-            },
-        );
-        (!is_soon).then(|| plan.policy.clone())
+    }
+
+    /// Whether a run for full pools may begin: one before it has ended, and a while ago.
+    fn may_make_room(&self, tasks: &[TaskStatus], now: i64) -> bool {
+        let mut plan = self.plan.lock();
+        let Some(plan) = plan.as_mut() else { return false };
+        let Some(task) = tasks.iter().find(|task| Some(task.id) == plan.task) else { return true };
+        let Some(ended) = task.ended else { return false };
+        let took = ended.saturating_sub(task.begun).max(0);
+        let rest = took.saturating_mul(REST).min(REST_MAX);
+        if !plan.is_said {
+            plan.is_said = true;
+            tracing::warn!(
+                task = task.id,
+                files = task.progress.files,
+                rest,
+                "a pool is still too full after the policy run: files that are open or belong to snapshots, \
+                 or what was written meanwhile, keep its space"
+            );
+        }
+        !(ended..ended.saturating_add(rest)).contains(&now)
     }
 
     fn note_task(&self, number: u64) {
         if let Some(plan) = self.plan.lock().as_mut() {
-            plan.task = Some(number);
+            (plan.task, plan.is_said) = (Some(number), false);
         }
     }
-}
-
-/// Whether files are moved and removed by rules now.
-fn is_running(tasks: &[TaskStatus]) -> bool {
-    tasks.iter().any(|task| matches!(task.work, Work::Policy { .. }) && !task.state.has_ended())
 }
 
 fn now() -> i64 {
@@ -183,23 +212,15 @@ fn now() -> i64 {
 pub(super) fn carry_out(running: &Arc<Running>) -> Result<()> {
     let running = Arc::clone(running);
     let work = move || {
-        loop {
+        while !*running.ended() {
+            if let Some(policy) = running.policy_runs.due(now()) {
+                let begun = running.begin_run(&policy, "scheduled policy run started");
+                running.policy_runs.note_run(begun.is_some(), now());
+            }
+            if let Some(policy) = running.policy_runs.take_look(SystemClock.instant()) {
+                running.make_room(&policy);
+            }
             std::thread::sleep(LOOK);
-            if *running.ended() {
-                return;
-            }
-            if let Some(policy) = running.policy_runs.take_due(now()) {
-                running.begin_run(&policy, "the policy runs, as its [run] says");
-            }
-            let look = running.policy_runs.take_look(now(), || running.fs.task_status());
-            // A disk that hangs keeps no end of the mount waiting.
-            let full = look.and_then(|policy| running.fs.rules_of_full_pools(&policy));
-            if let Some(policy) = full
-                && let Some(number) =
-                    running.begin_run(&policy, "the policy makes room in full pools")
-            {
-                running.policy_runs.note_task(number);
-            }
         }
     };
     std::thread::Builder::new().name("policy".to_owned()).spawn(work).map(drop)?;
@@ -210,28 +231,48 @@ impl Running {
     /// Has the policy run by itself that the file system has.
     ///
     /// # Errors
-    /// If it cannot be read, or the time of its next run cannot be kept.
+    /// If it cannot be read.
     pub(super) fn renew_runs(&self) -> Result<()> {
-        self.policy_runs.renew(policy::of_home(&self.home)?, now())
+        self.policy_runs.renew(policy::of_home(&self.home)?, now());
+        Ok(())
     }
 
     /// As [`Running::renew_runs`]. A fault does not keep the file system from being mounted.
     pub(super) fn plan_runs(&self) {
         if let Err(error) = self.renew_runs() {
-            tracing::error!(why = chain(&error), "the policy does not run by itself");
+            let why = chain(&error);
+            tracing::error!(
+                why,
+                "scheduled policy runs are disabled until the next `forebay policy apply` or mount"
+            );
         }
     }
 
+    fn make_room(&self, policy: &Policy) {
+        // A disk that hangs here keeps no end of the mount waiting.
+        let Some(full) = self.fs.rules_of_full_pools(policy) else {
+            return self.policy_runs.note_room();
+        };
+        if !self.policy_runs.may_make_room(&self.fs.task_status(), now()) {
+            return;
+        }
+        let what = "policy run started because a pool is too full";
+        if let Some(number) = self.begin_run(&full, what) {
+            self.policy_runs.note_task(number);
+        }
+    }
+
+    /// Begins a task, or finds the one that does the same and is not over.
     fn begin_run(&self, policy: &Policy, what: &str) -> Option<u64> {
         let ended = self.ended();
         if *ended {
             return None;
         }
-        if is_running(&self.fs.task_status()) {
-            tracing::info!(
-                "the policy does not run by itself this time: an earlier run is not over"
-            );
-            return None;
+        let work = Work::Policy { policy: policy.as_task() };
+        let tasks = self.fs.task_status();
+        if let Some(task) = tasks.iter().find(|it| it.work == work && !it.state.has_ended()) {
+            tracing::info!(task = task.id, state = ?task.state, "no policy run started: an earlier one is unfinished");
+            return Some(task.id);
         }
         match self.fs.run_policy(policy) {
             Ok(number) => {
@@ -239,7 +280,7 @@ impl Running {
                 Some(number)
             }
             Err(error) => {
-                tracing::warn!(why = chain(&error.into()), "the policy did not run by itself");
+                tracing::warn!(why = chain(&error.into()), "cannot start the policy run");
                 None
             }
         }
@@ -250,22 +291,56 @@ impl Running {
 mod tests {
     use super::*;
 
-    const HOURLY: Automatic =
-        Automatic { every_seconds: Some(3600), when_full: false, look_seconds: 60 };
+    const DAILY: Automatic =
+        Automatic { every_seconds: Some(86_400), when_full: false, look_seconds: 60 };
+
+    fn runs() -> (tempfile::TempDir, Runs) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        (folder, Runs { path, plan: Mutex::default() })
+    }
+
+    fn policy(every_seconds: Option<u64>) -> Option<Policy> {
+        Some(Policy { run: Some(Automatic { every_seconds, ..DAILY }), ..Policy::default() })
+    }
 
     #[test]
-    fn a_run_that_was_missed_is_due_at_once_and_a_new_interval_begins_anew() {
-        let noted = Some(Next { every_seconds: 3600, next_seconds: 7200 });
-        assert_eq!(Next::of(noted, HOURLY, 40_000), noted, "missed while it was not mounted");
-        let next = Next { every_seconds: 3600, next_seconds: 43_200 };
-        assert_eq!(Next::of(None, HOURLY, 40_000), Some(next));
-        let daily = Automatic { every_seconds: Some(86_400), ..HOURLY };
-        let next = Next { every_seconds: 86_400, next_seconds: 86_400 };
-        assert_eq!(Next::of(noted, daily, 40_000), Some(next));
-        assert!(next.is_due(daily, 86_400) && !next.is_due(daily, 86_399));
-        let ahead = Next { every_seconds: 86_400, next_seconds: 9_000_000 };
-        assert!(ahead.is_due(daily, 40_000), "the clock was ahead");
-        let full = Automatic { every_seconds: None, when_full: true, look_seconds: 60 };
-        assert_eq!(Next::of(noted, full, 40_000), None);
+    fn a_run_that_was_missed_is_made_up_once_and_another_interval_begins_anew() {
+        let (_folder, runs) = runs();
+        let is_due = |now| runs.due(now).is_some();
+        runs.renew(policy(Some(86_400)), 40_000);
+        assert!(!is_due(86_399) && is_due(86_400));
+        // A mount long after it was missed.
+        runs.renew(policy(Some(86_400)), 1_000_000);
+        assert!(is_due(1_000_000));
+        runs.note_run(true, 1_000_000);
+        assert!(!is_due(1_036_799) && is_due(1_036_800));
+        // It could not begin, and is tried again.
+        runs.note_run(false, 1_036_800);
+        assert!(!is_due(1_036_859) && is_due(1_036_860));
+        runs.note_run(true, 1_036_860);
+        // The clock goes back a little, and then by years.
+        assert!(!is_due(1_036_799));
+        assert!(is_due(40_000));
+        runs.renew(policy(Some(3600)), 1_036_860);
+        assert!(!is_due(1_036_861) && is_due(1_040_400));
+        // Without [run], and with it again: nothing was missed.
+        runs.renew(Some(Policy::default()), 1_036_860);
+        assert!(!is_due(1_040_400));
+        runs.renew(policy(Some(3600)), 2_000_000);
+        assert!(!is_due(2_000_001));
+    }
+
+    #[test]
+    fn what_is_damaged_counts_as_not_noted() {
+        let (folder, runs) = runs();
+        std::fs::write(folder.path().join(FILE), "{").unwrap();
+        assert_eq!(Next::noted(folder.path(), DAILY), None);
+        runs.renew(policy(Some(86_400)), 40_000);
+        let noted = Next::noted(folder.path(), DAILY).map(|next| next.next_seconds);
+        assert_eq!(noted, Some(86_400));
+        Next::forget(folder.path()).unwrap();
+        Next::forget(folder.path()).unwrap();
+        assert_eq!(Next::noted(folder.path(), DAILY), None);
     }
 }

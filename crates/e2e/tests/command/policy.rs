@@ -184,7 +184,7 @@ fn a_policy_runs_by_itself_at_its_times_and_when_a_pool_is_full_until_another_is
     };
     assert_says(&apply("every = \"1 s\"").refused(), &["every", "from 10 s to 366 d"]);
     let said = apply("every = \"10 s\"\nwhen_full = true\nlook = \"1 s\"").output();
-    assert_says(&said, &["runs by itself: all rules every 10s, next at", "looked at every 1s"]);
+    assert_says(&said, &["scheduled: all rules every 10 s, next at", "checked every 1 s"]);
     let old = grid.data().join("old");
     let is_gone = |why: &str| wait_until(why, LONG, || !old.exists());
     write_old(&old, 10);
@@ -201,11 +201,14 @@ fn a_policy_runs_by_itself_at_its_times_and_when_a_pool_is_full_until_another_is
     }
     // It is as before after a mount.
     grid.remount();
-    assert_says(&grid.run_on_root(&["policy", "show"], &[]).output(), &["# runs by itself: all"]);
+    assert_says(
+        &grid.run_on_root(&["policy", "show"], &[]).output(),
+        &["# scheduled: all rules every 10 s"],
+    );
     write_old(&old, 10);
     is_gone("the policy has run after the mount");
 
-    assert_says(&apply("every = \"366 d\"").output(), &["every 366d, next at"]);
+    assert_says(&apply("every = \"366 d\"").output(), &["every 366 d, next at"]);
     let runs = || {
         let tasks = json(&grid.run_on_root(&["tasks", "list"], &["--json"]).output());
         tasks.as_array().expect("is a list").iter().filter_map(|task| task["id"].as_u64()).max()

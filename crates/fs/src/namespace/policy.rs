@@ -25,6 +25,9 @@ use crate::tasks::balance::Fill;
 /// Bytes that the removal of a file counts for in the speed of a task.
 const REMOVAL_COST: u64 = 4096;
 
+/// The fill of a rule that moves nothing: no pool is above it.
+const NEVER: (u64, u64) = (100, 100);
+
 /// What the rules of a policy have chosen.
 struct Found {
     place: Vec<Choice>,
@@ -97,6 +100,7 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::look_at_policy`]; [`FsError::Refused`] if it moves nothing, or is at work already.
     pub fn run_policy(&self, policy: &Policy) -> Result<u64> {
+        let policy = &policy.as_task();
         self.check_policy(policy)?;
         if let Some(answer) = self.order_at_root(&DiskOrder::RunPolicy(policy.into()))? {
             return answer.begun();
@@ -107,7 +111,7 @@ impl Namespace {
             ));
         }
         let _one_at_a_time = self.fileset_changes.lock();
-        let work = Work::Policy { policy: policy.as_task() };
+        let work = Work::Policy { policy: policy.clone() };
         if let Some(number) = self.unfinished_task(&work) {
             return Err(FsError::Refused(format!("task {number} carries this policy out already")));
         }
@@ -119,20 +123,23 @@ impl Namespace {
         Ok(number)
     }
 
-    /// The rules of a policy that make room in pools which are as full now as these rules say, as a policy; none if no pool is.
+    /// A policy that makes room in pools which are as full now as its rules say; none if no pool is. Other rules of it move and remove
+    /// nothing then, but the first one that matches a file still decides.
     #[must_use]
     pub fn rules_of_full_pools(&self, policy: &Policy) -> Option<Policy> {
-        let mut percent = HashMap::new();
-        let mut is_full = |rule: &Migrate| {
-            rule.fill.is_some_and(|(above, _)| {
-                let used =
-                    percent.entry(rule.from.clone()).or_insert_with(|| self.percent_of(&rule.from));
-                *used > u128::from(above)
-            })
+        let is_full = |rule: &Migrate| {
+            rule.fill.is_some_and(|(above, _)| self.percent_of(&rule.from) > u128::from(above))
         };
-        let migrate: Vec<Migrate> =
-            policy.migrate.iter().filter(|rule| is_full(rule)).cloned().collect();
-        (!migrate.is_empty()).then(|| Policy { migrate, ..Policy::default() })
+        let mut migrate = policy.migrate.clone();
+        let mut some_are = false;
+        for rule in &mut migrate {
+            if is_full(rule) {
+                some_are = true;
+            } else {
+                rule.fill = Some(NEVER);
+            }
+        }
+        some_are.then(|| Policy { migrate, ..Policy::default() })
     }
 
     fn check_policy(&self, policy: &Policy) -> Result<()> {
@@ -258,7 +265,7 @@ impl Namespace {
             for rule in &mut found.migrate {
                 let Some((above, until)) = rule.fill else { continue };
                 let is_above = self.percent_of(&rule.from) > u128::from(above);
-                rule.fill = Some(if is_above { (until, until) } else { (100, 100) });
+                rule.fill = Some(if is_above { (until, until) } else { NEVER });
             }
             *decided = Some(found);
         }

@@ -28,15 +28,19 @@ impl Automatic {
             seconds.is_none_or(|seconds| (least..=most).contains(&seconds))
         };
         let (every, look) = (fields.age("every")?, fields.age("look")?);
+        let when_full = fields.switch("when_full")?.unwrap_or(false);
+        fields.finish()?;
         if !within(every, EVERY_MIN, EVERY_MAX) {
             return Err(fields.wrong("every", "a time from 10 s to 366 d"));
         }
         if !within(look, 1, LOOK_MAX) {
             return Err(fields.wrong("look", "a time from 1 s to 1 d"));
         }
-        let when_full = fields.switch("when_full")?.unwrap_or(false);
         if every.is_none() && !when_full {
             return Err("[run]: write every = \"1 d\", when_full = true, or both".to_owned());
+        }
+        if look.is_some() && !when_full {
+            return Err("[run]: look is for when_full = true".to_owned());
         }
         Ok(Automatic { every_seconds: every, when_full, look_seconds: look.unwrap_or(LOOK) })
     }
@@ -44,11 +48,12 @@ impl Automatic {
     /// Refuses what would never run.
     pub(super) fn check(self, policy: &Policy) -> Result<(), String> {
         if !policy.changes_anything() {
-            return Err("[run]: there are no rules that move or remove files".to_owned());
+            return Err("[run] needs at least one [[migrate]], [[premigrate]] or [[delete]] rule"
+                .to_owned());
         }
         if self.when_full && policy.migrate.iter().all(|rule| rule.fill.is_none()) {
             return Err(
-                "[run]: when_full = true: no [[migrate]] rule has above and until".to_owned()
+                "[run]: when_full = true needs a [[migrate]] rule with above and until".to_owned()
             );
         }
         Ok(())
@@ -97,10 +102,11 @@ mod tests {
             ("every = '5 s'", RULE, "from 10 s to 366 d"),
             ("every = '400 d'", RULE, "from 10 s to 366 d"),
             ("every = '1 d'\nlook = '0 s'", RULE, "from 1 s to 1 d"),
+            ("every = '1 d'\nlook = '5 s'", RULE, "look is for when_full"),
             ("when_full = 1", RULE, "true or false"),
             ("when_full = true", RULE, "above and until"),
-            ("every = '1 d'", "[[list]]\nname = 'a'", "move or remove"),
-            ("each = '1 d'", RULE, "write every"),
+            ("every = '1 d'", "[[list]]\nname = 'a'", "at least one"),
+            ("each = '1 d'", RULE, "no key \"each\""),
             ("every = '1 d'\nat = '4'", RULE, "no key \"at\""),
         ];
         for (run, rule, expected) in cases {

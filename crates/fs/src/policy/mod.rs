@@ -210,12 +210,11 @@ impl Policy {
         for (kind, rules) in &table {
             if kind == "run" {
                 let Value::Table(rule) = rules else {
-                    return Err("run: it is written once, as [run]".to_owned());
+                    return Err("run: write it once, as [run]".to_owned());
                 };
                 let place = "[run]".to_owned();
                 let mut fields = Fields { place, rule, used: Vec::new(), accounts };
                 policy.run = Some(Automatic::read(&mut fields)?);
-                fields.finish()?;
                 continue;
             }
             let Value::Array(rules) = rules else {
@@ -241,7 +240,7 @@ impl Policy {
                     "delete" => policy.delete.push(fields.delete()?),
                     _ => {
                         return Err(format!(
-                            "there are no rules of kind \"{kind}\"; choose from place, migrate, premigrate, delete, list"
+                            "there are no rules of kind \"{kind}\"; choose from place, migrate, premigrate, delete, list; [run] says when they run"
                         ));
                     }
                 }

@@ -170,11 +170,15 @@ fn rules_of_a_pool_that_is_full_are_found_and_make_room_by_themselves() {
         "a rule without a fill waits for its turn"
     );
     assert_eq!(fs.rules_of_full_pools(&policy("above = 90\nuntil = 30")), None);
-    let rules = "above = 90\nuntil = 80\n[[migrate]]\nname = 'full'\nfrom = 'default'\nto = 'archive'\n\
-         above = 40\nuntil = 30\n[[delete]]\nname = 'old'\nfileset = 'data'\nolder = '0 s'\n\
+    let rules = "files = 'file-0'\n[[migrate]]\nname = 'full'\nfrom = 'default'\nto = 'archive'\n\
+         above = 40\nuntil = 30\n[[migrate]]\nname = 'fuller'\nfrom = 'default'\nto = 'archive'\n\
+         above = 90\nuntil = 30\n[[delete]]\nname = 'old'\nfileset = 'data'\nolder = '0 s'\n\
          [run]\nwhen_full = true";
     let full = fs.rules_of_full_pools(&policy(rules)).expect("the pool is above 40 %");
-    assert_eq!(full.rules().collect::<Vec<_>>(), ["full"]);
+    let report = fs.look_at_policy(&full).unwrap();
+    let of = |number: usize| report.rules[number].files;
+    assert!(report.rules.len() == 3 && of(0) == 0 && of(1) > 0 && of(2) == 0, "{report:?}");
+    assert_eq!(report.rules[1].paths[0], "/data/file-1", "file-0 is of the first rule");
     run(&fs, &full).unwrap();
     assert!(pools.archived() > 0);
     assert_eq!(fs.names(fs.fileset("data")).len(), 10, "nothing is removed for that");
