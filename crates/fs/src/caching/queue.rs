@@ -96,6 +96,8 @@ struct Round {
     names: HashSet<(Ino, Vec<u8>)>,
     /// Inodes that were moved, removed or written.
     settled: HashSet<Ino>,
+    /// Inodes whose bytes lie at home without a name, under one of their own, until their turn.
+    staged: HashSet<Ino>,
     moves_directory: bool,
 }
 
@@ -106,6 +108,10 @@ impl Round {
             return false;
         }
         let ino = change.ino();
+        let stages = matches!(change, Change::Make { .. } | Change::Bytes(_));
+        if stages && self.staged.contains(&ino) {
+            return false;
+        }
         let (target, from) = match change {
             Change::Make { .. } => (change.target(), None),
             Change::Rename { from, .. } => (change.target(), Some(from)),
@@ -113,6 +119,7 @@ impl Round {
             Change::Attributes(_) => return true,
             Change::Bytes(_) => {
                 self.settled.insert(ino);
+                self.staged.insert(ino);
                 return true;
             }
         };
@@ -123,6 +130,9 @@ impl Round {
         }
         if from.is_some() {
             self.settled.insert(ino);
+        }
+        if stages {
+            self.staged.insert(ino);
         }
         self.names.extend(target.into_iter().chain(from.cloned()));
         self.moves_directory = change.moves_directory();
@@ -272,6 +282,11 @@ impl Queue {
             queue.items.entry(number).and_modify(|item| item.was_tried = was_tried);
         }
         queue
+    }
+
+    /// No change from now on gets a number below this one.
+    pub fn begin_at(&mut self, number: u64) {
+        self.next = self.next.max(number);
     }
 
     /// How many changes there are.
@@ -595,6 +610,11 @@ mod tests {
         again.into_iter().for_each(|number| queue.give_back(number));
         queue.add(remove(6, "c"), Timestamp::default());
         assert_eq!(queue.take_again(2).len(), 1);
+        // After a crash the numbers of a round that is empty by now are not given again.
+        let mut empty = Queue::default();
+        empty.begin_at(2);
+        empty.add(make(5, TOP, "a"), Timestamp::default());
+        assert_eq!(empty.take_again(2), []);
     }
 
     #[test]
@@ -629,6 +649,13 @@ mod tests {
         assert_eq!(rounds(&[replacing(5, 2), replacing(6, 3)].concat()), [4]);
         assert_eq!(rounds(&[rename(5, "a", None), rename(5, "b", None)]), [1, 1]);
         assert_eq!(rounds(&[Change::Bytes(Ino(5)), rename(5, "a", None)]), [1, 1]);
+        // A file is staged under one name.
+        let mut taken = queue([make(5, TOP, "a"), Change::Bytes(Ino(6))]);
+        taken.take(9, 99, Timestamp::default(), 0).iter().for_each(|it| taken.give_back(it.number));
+        for change in [Change::Bytes(Ino(6)), Change::Bytes(Ino(5))] {
+            taken.append(change, Timestamp::default());
+        }
+        assert_eq!(taken.take(9, 99, Timestamp::default(), 0).len(), 2);
         assert_eq!(rounds(&[remove(4, "a"), make(5, TOP, "a")]), [1, 1]);
         assert_eq!(rounds(&[rename(5, "a", None), make(6, TOP, "of-5")]), [1, 1]);
         let moved = Change::Rename {

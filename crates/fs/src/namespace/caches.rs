@@ -448,6 +448,10 @@ impl Namespace {
         let partition = self.partition_of(directory)?;
         let _names = self.names_at_home((cache, visit), &partition)?;
         let Some(home) = partition.home_path(directory)? else { return Ok(()) };
+        if cache.writes_back() && home.is_listed {
+            // Another visit was quicker. What was removed here since then may still be at home.
+            return Ok(());
+        }
         let mut goes_on = || visit.begin_step(self.instant());
         let listing = self.at_home((cache, visit), || cache.tree.list(&home.path, &mut goes_on))?;
         let _one_at_a_time = cache.applying.lock();
@@ -526,8 +530,8 @@ impl Namespace {
                     return Ok(());
                 }
                 Fetch::Changed => {
-                    let now = self.at_home((cache, visit), || look_again(&file))?;
                     let _names = self.names_at_home((cache, visit), &partition)?;
+                    let now = self.at_home((cache, visit), || look_again(&file))?;
                     let _one_at_a_time = cache.applying.lock();
                     if partition.home_path(ino)?.map(|home| home.path) != wanted.path {
                         // It was changed here meanwhile: it is opened as it is now.

@@ -551,6 +551,11 @@ impl Partition {
         if self.home_path(ino)?.is_none() {
             return Ok(None);
         }
+        if self.write_back().is_some() && self.home_place(ino)?.is_some_and(|it| it.seen.is_empty())
+        {
+            // Its bytes could not be read when they were to be written to the home.
+            return Ok(None);
+        }
         let inode = self.inode(ino)?;
         let mut state = inode.lock();
         if self.write_back().is_some_and(|it| it.queue.lock().concerns(ino)) {

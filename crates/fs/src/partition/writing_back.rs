@@ -43,7 +43,8 @@ pub(crate) struct WriteBack {
     /// Held for writing while names change at home and it is noted which have, and for reading while something is read there by its
     /// name.
     pub names: RwLock<()>,
-    /// The changes below this number were being carried out when that was interrupted: it is not known which of them the home has.
+    /// The changes below this number are being carried out, or were when that was interrupted: it is not known which of them the home
+    /// has.
     pub unfinished: Mutex<Option<u64>>,
     /// Changes below this number are carried out at once.
     pub hurried_below: AtomicU64,
@@ -117,8 +118,10 @@ impl Partition {
             }
             Ok(())
         })?;
+        let mut queue = Queue::of(records, |ino| places.contains(&ino));
+        queue.begin_at(unfinished.unwrap_or(0));
         let write_back = Arc::new(WriteBack {
-            queue: Mutex::new(Queue::of(records, |ino| places.contains(&ino))),
+            queue: Mutex::new(queue),
             round: Mutex::default(),
             names: RwLock::default(),
             unfinished: Mutex::new(unfinished),

@@ -206,6 +206,12 @@ impl Namespace {
         let outcome = visit.wait(LOOK);
         let waited = |since| now.saturating_duration_since(since) >= cache.timeout();
         if outcome.is_none() && cache.silent_since(&visit).is_some_and(waited) {
+            // It may be slow, as when it syncs much: one that hangs does not answer this either.
+            let (probe, _) = self.send(&cache, Errand::Probe);
+            let is_there = matches!(probe.wait(LOOK), Some(Ok(())));
+            if is_there || !cache.silent_since(&probe).is_some_and(waited) {
+                return Ok(Turn::Waits("the home has not finished a step".to_owned()));
+            }
             let timeout = cache.settings.timeout_seconds;
             let why = format!("{} has not answered for {timeout} s", cache.settings.home);
             cache.note_away(&why, now);

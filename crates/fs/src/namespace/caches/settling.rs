@@ -90,7 +90,10 @@ impl Round<'_> {
         let Some(path) = self.path(place.parent)? else { return Ok(()) };
         let at = (&*path, &*place.name);
         if step.is_unreadable {
-            return self.say(at, "its bytes cannot be read here: it is not written", None);
+            self.say(at, "its bytes cannot be read here: it is not written", None)?;
+            // What the home has is not what is here: it must not be fetched in its place.
+            self.set_place(ino, Some(Place { seen: Vec::new(), ..place }));
+            return Ok(());
         }
         match self.home(|| self.cache.tree.there(at))? {
             Some(there) if is_known(&there, &place) => {}
@@ -129,6 +132,14 @@ impl Round<'_> {
 
     fn rename(&self, ino: Ino, to: (Ino, &[u8]), replaced: Option<Ino>) -> Result<()> {
         let Some(place) = self.place(ino)? else {
+            if self.partition.leaving(ino, false)?.is_some() {
+                // It could not be made at home: what it replaced here is all that the home has.
+                return self.say(
+                    (b"", to.1),
+                    "it is not at home, and does not replace what is there",
+                    None,
+                );
+            }
             return replaced.map_or(Ok(()), |replaced| self.remove(replaced));
         };
         if (place.parent, &*place.name) == to {

@@ -5,7 +5,7 @@
 //! strikes the changes. After a crash, or when the home did not answer, the same round is repeated: each step finds done what was
 //! done. Until then nobody knows which names the home has, so nothing is read there by its name before ([`Namespace::names_at_home`]).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,6 +60,8 @@ pub(super) struct Round<'a> {
     /// What files are there by now. Until the round is noted what they may have been counts, too: an earlier attempt may have moved
     /// them on.
     prints: RefCell<HashMap<Ino, Print>>,
+    /// It was interrupted before: whoever needs a name at home waits for it.
+    is_repeated: Cell<bool>,
 }
 
 impl FetchPace for Round<'_> {
@@ -71,7 +73,8 @@ impl FetchPace for Round<'_> {
     fn fetched(&self, bytes: u64) -> Result<()> {
         self.visit.end_step();
         self.visit.check_wanted()?;
-        self.task.as_ref().map_or(Ok(()), |task| task.pace.after(bytes))
+        let task = self.task.as_ref().filter(|_| !self.is_repeated.get());
+        task.map_or(Ok(()), |task| task.pace.after(bytes))
     }
 }
 
@@ -115,7 +118,8 @@ impl Namespace {
     ) -> Result<Option<RwLockReadGuard<'a, ()>>> {
         let Some(write_back) = partition.write_back() else { return Ok(None) };
         loop {
-            let names = wait_for((cache, visit), |limit| write_back.names.try_read_for(limit))?;
+            let try_read = |limit| write_back.names.try_read_for(limit);
+            let names = self.wait_for_home((cache, visit), try_read)?;
             if write_back.unfinished.lock().is_none() {
                 return Ok(Some(names));
             }
@@ -127,20 +131,28 @@ impl Namespace {
             }
         }
     }
-}
 
-/// Waits for a lock that somebody may hold while the home is to answer.
-fn wait_for<T>(
-    (cache, visit): (&Cache, &Visit),
-    mut try_for: impl FnMut(Duration) -> Option<T>,
-) -> Result<T> {
-    loop {
-        if let Some(held) = try_for(LOOK) {
-            return Ok(held);
-        }
-        visit.check_wanted()?;
-        if let Some(why) = cache.away_reason() {
-            return Err(FsError::HomeAway(why));
+    /// Waits for a lock that another visit may hold while the home is to answer. If that takes longer than the home has, the home is
+    /// asked whether it is there: one that hangs does not answer that either, and whoever waits for this visit gives up then.
+    ///
+    /// # Errors
+    /// [`FsError::Interrupted`] once nobody waits for the visit; [`FsError::HomeAway`].
+    fn wait_for_home<T>(
+        &self,
+        (cache, visit): (&Cache, &Visit),
+        mut try_for: impl FnMut(Duration) -> Option<T>,
+    ) -> Result<T> {
+        let mut asked = self.instant();
+        loop {
+            if let Some(held) = try_for(LOOK) {
+                return Ok(held);
+            }
+            visit.check_wanted()?;
+            let now = self.instant();
+            if now.saturating_duration_since(asked) >= cache.timeout() {
+                self.at_home((cache, visit), || cache.tree.probe())?;
+                asked = now;
+            }
         }
     }
 }
@@ -172,15 +184,17 @@ impl<'a> Round<'a> {
         (partition, write_back): (&'a Partition, &'a WriteBack),
         task: Option<Arc<Task>>,
     ) -> Round<'a> {
-        let (places, prints) = (RefCell::default(), RefCell::default());
-        Round { namespace, cache, visit, partition, write_back, task, places, prints }
+        let (places, prints, is_repeated) = Default::default();
+        Round { namespace, cache, visit, partition, write_back, task, places, prints, is_repeated }
     }
 
     /// One round, of changes with numbers below `end`, or that which was interrupted. Whether there was anything to do.
     fn carry_out(&self, end: u64) -> Result<bool> {
         let at_home = (self.cache, self.visit);
-        let _one_at_a_time = wait_for(at_home, |limit| self.write_back.round.try_lock_for(limit))?;
+        let try_lock = |limit| self.write_back.round.try_lock_for(limit);
+        let _one_at_a_time = self.namespace.wait_for_home(at_home, try_lock)?;
         let unfinished = *self.write_back.unfinished.lock();
+        self.is_repeated.set(unfinished.is_some());
         let taken = match unfinished {
             Some(through) => self.write_back.queue.lock().take_again(through),
             None => self.take(end),
@@ -225,7 +239,8 @@ impl<'a> Round<'a> {
             return Err(FsError::Busy);
         }
         let at_home = (self.cache, self.visit);
-        let _names = wait_for(at_home, |limit| self.write_back.names.try_write_for(limit))?;
+        let try_write = |limit| self.write_back.names.try_write_for(limit);
+        let _names = self.namespace.wait_for_home(at_home, try_write)?;
         steps.iter().for_each(|step| self.expect(step));
         if let Some(last) = steps.last() {
             self.partition.begin_round(last.taken.number + 1);
