@@ -173,10 +173,9 @@ impl Policy {
                 let home = Home::at(&root)?;
                 let (place, text) = applied(&home)?;
                 outln!("# {}", place.display());
-                match parse(&place, &text) {
-                    Ok(rules) => rules.run.into_iter().for_each(|run| {
-                        outln!("# {}", shown_run(run, Next::noted(home.root(), run)));
-                    }),
+                match parse(&place, &text).map(|rules| rules.run) {
+                    Ok(None) => {}
+                    Ok(Some(run)) => outln!("# {}", shown_run(run, Next::noted(home.root(), run))),
                     // Who is to mend it needs to see it.
                     Err(error) => outln!("# cannot run: {error}"),
                 }

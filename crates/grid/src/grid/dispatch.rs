@@ -21,6 +21,7 @@ use crate::hosts::{HostNow, Reach};
 use crate::index::Candidate;
 use crate::journal::{HostSwitch, Starts};
 use crate::ledger::Job;
+use crate::open::Open;
 use crate::parse::period::Period;
 use crate::parse::resources::GPU;
 use crate::ready::{Entry, Line, Shape, ShapeId};
@@ -67,7 +68,7 @@ impl Grid {
         if !self.index.queues.iter().any(|queue| queue.stirred) {
             return;
         }
-        self.index.reserve.short.clear();
+        let mut short = std::mem::take(&mut self.index.reserve.short);
         let mut waiters = Waiters::default();
         let mut order: Vec<(Reverse<u32>, usize, QueueId)> = self
             .queue_ids()
@@ -88,13 +89,22 @@ impl Grid {
         for queue in &mut self.index.queues {
             queue.stirred = false;
         }
-        for (_, _, queue) in order {
-            self.resume_preempted(Some(queue), out);
-            if self.queue_obstacle(queue).is_none() {
-                self.serve(queue, &mut waiters, out);
+        for (_, _, queue) in &order {
+            self.resume_preempted(Some(*queue), out);
+            if self.queue_obstacle(*queue).is_none() {
+                self.serve(*queue, &mut waiters, out);
             }
         }
         self.resume_preempted(None, out);
+        // What is kept for jobs of queues that had no turn in this round is still kept from those after them.
+        short.retain(|_, job| {
+            let waits = self.index.open.get(job).is_some_and(Open::is_ready);
+            let queue = self.ledger.jobs.get(job).map(|job| job.queue);
+            waits && queue.is_some_and(|of| order.iter().all(|(.., queue)| *queue != of))
+        });
+        for (name, job) in short {
+            self.index.reserve.short.entry(name).or_insert(job);
+        }
     }
 
     /// Why a queue starts nothing at all.

@@ -143,6 +143,31 @@ fn licences_that_were_kept_for_a_job_are_given_out_when_it_is_killed_or_held() {
 }
 
 #[test]
+fn licences_stay_kept_for_a_job_while_only_queues_before_its_own_have_a_turn() {
+    let mut rig = rig();
+    let general = "[general]\nreserve_after = \"1 s\"\nlease = \"10 h\"\nhost_timeout = \"11 h\"\n";
+    let queues = "[[queue]]\nname = \"urgent\"\npriority = 9\n[[queue]]\nname = \"normal\"\n";
+    rig.configure(&format!("{general}{SETTINGS}{queues}"));
+    for host in ["a", "b"] {
+        rig.load(host, Default::default());
+    }
+    let of = |queue: &str, resources: &str| JobSpec {
+        queue: Some(queue.parse().unwrap()),
+        ..needs(resources)
+    };
+    rig.submit(of("normal", "sas:1"));
+    let wide = rig.submit(of("normal", "sas:3"));
+    rig.submit(of("normal", "sas:1"));
+    rig.pass(2000);
+    let waits = rig.submit(of("normal", "sas:1"));
+    let kept = [Reason::ResourceKept { name: "sas".parse().unwrap(), job: wide }];
+    assert_eq!(explained(&rig, waits).0, kept);
+    let urgent = rig.submit(of("urgent", "gpu"));
+    assert!(rig.host_of(urgent).is_some());
+    assert_eq!(explained(&rig, waits).0, kept);
+}
+
+#[test]
 fn a_job_that_asks_for_resources_that_are_not_there_is_refused() {
     let mut rig = rig();
     for (resources, part) in
