@@ -115,6 +115,13 @@ impl Clock for StepClock {
     }
 }
 
+/// The first multiple of an interval, both in seconds, after a time in seconds since 1970.
+#[must_use]
+pub fn next_multiple(every_seconds: u64, now: i64) -> i64 {
+    let every = i64::try_from(every_seconds).unwrap_or(i64::MAX).max(1);
+    (now.div_euclid(every) + 1).saturating_mul(every)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,11 +8,11 @@
 //! What survives a crash: the file as a whole, old or new. A crash between a snapshot and the file's change makes
 //! one more snapshot.
 
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use forebay_base::time::next_multiple;
+use forebay_web::token::replace;
 use serde::{Deserialize, Serialize};
 
 use crate::home::Home;
@@ -99,8 +99,7 @@ pub struct Attempt {
 
 /// The first multiple of the interval after `now`.
 fn next_after(now: i64, interval: Interval) -> i64 {
-    let every = i64::try_from(interval.every_seconds).unwrap_or(i64::MAX).max(1);
-    (now.div_euclid(every) + 1).saturating_mul(every)
+    next_multiple(interval.every_seconds, now)
 }
 
 /// An interval as people write it.
@@ -274,24 +273,6 @@ impl Schedules {
 fn write(path: &Path, all: &[Schedule]) -> Result<()> {
     let stored = Stored { version: VERSION, schedules: all.to_vec() };
     replace(path, &serde_json::to_vec_pretty(&stored)?)
-}
-
-/// Replaces a file as a whole, durably.
-///
-/// # Errors
-/// If it cannot be written.
-pub fn replace(path: &Path, text: &[u8]) -> Result<()> {
-    let draft = path.with_extension("draft");
-    let written = || -> std::io::Result<()> {
-        let mut options = std::fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(&draft)?;
-        file.write_all(text)?;
-        file.sync_all()?;
-        std::fs::rename(&draft, path)?;
-        path.parent().map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_all())
-    };
-    written().with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

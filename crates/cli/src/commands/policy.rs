@@ -211,17 +211,24 @@ fn read(file: &Path) -> Result<Rules> {
     parse(file, &text)
 }
 
-/// The policy of a file system: where it is, and its text.
-fn applied(home: &Home) -> Result<(PathBuf, String)> {
+/// Where the policy of a file system is, and its text, if it has one.
+fn text_of(home: &Home) -> Result<Option<(PathBuf, String)>> {
     let place = home.root().join(Home::POLICY);
     match std::fs::read_to_string(&place) {
-        Ok(text) => Ok((place, text)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
-            "{} has no policy: `forebay policy apply` gives it one, --rules names one for this run",
-            home.root().display()
-        ),
+        Ok(text) => Ok(Some((place, text))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", place.display())),
     }
+}
+
+/// As [`text_of`], of a file system that needs one.
+fn applied(home: &Home) -> Result<(PathBuf, String)> {
+    text_of(home)?.with_context(|| {
+        format!(
+            "{} has no policy: `forebay policy apply` gives it one, --rules names one for this run",
+            home.root().display()
+        )
+    })
 }
 
 fn apply(root: &Path, file: &Path) -> Result<()> {
@@ -264,12 +271,7 @@ fn apply(root: &Path, file: &Path) -> Result<()> {
 /// # Errors
 /// If it cannot be read.
 pub fn of_home(home: &Home) -> Result<Option<Rules>> {
-    let place = home.root().join(Home::POLICY);
-    match std::fs::read_to_string(&place) {
-        Ok(text) => parse(&place, &text).map(Some),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", place.display())),
-    }
+    text_of(home)?.map(|(place, text)| parse(&place, &text)).transpose()
 }
 
 /// When a policy runs by itself, in words.

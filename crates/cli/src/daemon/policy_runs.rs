@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result};
 use forebay_base::time::{Clock as _, SystemClock};
 use forebay_fs::policy::{Automatic, Policy};
 use forebay_fs::tasks::{TaskStatus, Work};
+use forebay_web::token::replace;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,6 @@ use super::Running;
 use crate::commands::policy;
 use crate::home::Home;
 use crate::output::chain;
-use crate::schedules::replace;
 
 /// Name of the file in the home folder.
 const FILE: &str = "policy-run.json";
@@ -91,20 +91,20 @@ struct Plan {
 
 /// Runs of the policy of a mounted file system.
 pub struct Runs {
-    path: PathBuf,
+    /// The home folder.
+    home: PathBuf,
     plan: Mutex<Option<Plan>>,
 }
 
 impl Runs {
     pub fn of(home: &Home) -> Runs {
-        Runs { path: home.root().join(FILE), plan: Mutex::default() }
+        Runs { home: home.root().to_owned(), plan: Mutex::default() }
     }
 
     /// From now on this policy runs by itself, or none does.
     pub fn renew(&self, policy: Option<Policy>, now: i64) {
         let planned = policy.and_then(|policy| Some((policy.run?, policy)));
-        let home = self.path.parent().unwrap_or(Path::new("."));
-        let noted = planned.as_ref().and_then(|(run, _)| Next::noted(home, *run));
+        let noted = planned.as_ref().and_then(|(run, _)| Next::noted(&self.home, *run));
         let next = planned.as_ref().and_then(|(run, _)| noted.or_else(|| Next::after(now, *run)));
         *self.plan.lock() = planned.map(|(run, policy)| Plan {
             policy,
@@ -120,10 +120,11 @@ impl Runs {
     }
 
     fn keep(&self, next: Option<Next>) {
-        let home = self.path.parent().unwrap_or(Path::new("."));
         let kept = match next.map(|next| serde_json::to_vec_pretty(&next)) {
-            Some(text) => text.map_err(Into::into).and_then(|text| replace(&self.path, &text)),
-            None => Next::forget(home),
+            Some(text) => {
+                text.map_err(Into::into).and_then(|text| replace(&self.home.join(FILE), &text))
+            }
+            None => Next::forget(&self.home),
         };
         if let Err(error) = kept {
             let error = chain(&error);
@@ -296,8 +297,8 @@ mod tests {
 
     fn runs() -> (tempfile::TempDir, Runs) {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(FILE);
-        (folder, Runs { path, plan: Mutex::default() })
+        let home = folder.path().to_owned();
+        (folder, Runs { home, plan: Mutex::default() })
     }
 
     fn policy(every_seconds: Option<u64>) -> Option<Policy> {

@@ -109,7 +109,7 @@ impl Round {
         }
         let ino = change.ino();
         let stages = matches!(change, Change::Make { .. } | Change::Bytes(_));
-        if stages && self.staged.contains(&ino) {
+        if stages && !self.staged.insert(ino) {
             return false;
         }
         let (target, from) = match change {
@@ -119,7 +119,6 @@ impl Round {
             Change::Attributes(_) => return true,
             Change::Bytes(_) => {
                 self.settled.insert(ino);
-                self.staged.insert(ino);
                 return true;
             }
         };
@@ -130,9 +129,6 @@ impl Round {
         }
         if from.is_some() {
             self.settled.insert(ino);
-        }
-        if stages {
-            self.staged.insert(ino);
         }
         self.names.extend(target.into_iter().chain(from.cloned()));
         self.moves_directory = change.moves_directory();

@@ -1,5 +1,7 @@
 //! When a policy runs by itself. Pure.
 
+use forebay_base::time::next_multiple;
+
 use super::{Fields, Policy};
 
 /// Shortest time between two runs, in seconds.
@@ -62,8 +64,7 @@ impl Automatic {
     /// When all rules run next after a time, in seconds since 1970.
     #[must_use]
     pub fn next_after(&self, now: i64) -> Option<i64> {
-        let every = i64::try_from(self.every_seconds?).unwrap_or(i64::MAX).max(1);
-        Some((now.div_euclid(every) + 1).saturating_mul(every))
+        self.every_seconds.map(|every| next_multiple(every, now))
     }
 }
 

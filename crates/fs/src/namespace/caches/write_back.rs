@@ -5,7 +5,7 @@
 //! strikes the changes. After a crash, or when the home did not answer, the same round is repeated: each step finds done what was
 //! done. Until then nobody knows which names the home has, so nothing is read there by its name before ([`Namespace::names_at_home`]).
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,8 +60,6 @@ pub(super) struct Round<'a> {
     /// What files are there by now. Until the round is noted what they may have been counts, too: an earlier attempt may have moved
     /// them on.
     prints: RefCell<HashMap<Ino, Print>>,
-    /// It was interrupted before: whoever needs a name at home waits for it.
-    is_repeated: Cell<bool>,
 }
 
 impl FetchPace for Round<'_> {
@@ -73,7 +71,8 @@ impl FetchPace for Round<'_> {
     fn fetched(&self, bytes: u64) -> Result<()> {
         self.visit.end_step();
         self.visit.check_wanted()?;
-        let task = self.task.as_ref().filter(|_| !self.is_repeated.get());
+        // For a round that was interrupted whoever needs a name at home waits.
+        let task = self.task.as_ref().filter(|_| self.write_back.unfinished.lock().is_none());
         task.map_or(Ok(()), |task| task.pace.after(bytes))
     }
 }
@@ -184,8 +183,8 @@ impl<'a> Round<'a> {
         (partition, write_back): (&'a Partition, &'a WriteBack),
         task: Option<Arc<Task>>,
     ) -> Round<'a> {
-        let (places, prints, is_repeated) = Default::default();
-        Round { namespace, cache, visit, partition, write_back, task, places, prints, is_repeated }
+        let (places, prints) = (RefCell::default(), RefCell::default());
+        Round { namespace, cache, visit, partition, write_back, task, places, prints }
     }
 
     /// One round, of changes with numbers below `end`, or that which was interrupted. Whether there was anything to do.
@@ -194,7 +193,6 @@ impl<'a> Round<'a> {
         let try_lock = |limit| self.write_back.round.try_lock_for(limit);
         let _one_at_a_time = self.namespace.wait_for_home(at_home, try_lock)?;
         let unfinished = *self.write_back.unfinished.lock();
-        self.is_repeated.set(unfinished.is_some());
         let taken = match unfinished {
             Some(through) => self.write_back.queue.lock().take_again(through),
             None => self.take(end),
