@@ -20,7 +20,8 @@
 //! | `W` `p` ino | `caching::queue::Place` | where an inode of such a cache lies at home |
 //! | `W` `r` 0 | `caching::queue::RoundRecord` | the changes that were about to be carried out together at that home |
 //! | `W` `c` number | `caching::queue::ConflictRecord` | what somebody else did at home where that cache writes |
-//! | `R` object snapshot | [`ObjectRef`](crate::record::ObjectRef) | what that snapshot and earlier ones have instead of an object |
+//! | `R` object snapshot | [`KeptCopy`](crate::snapshot::KeptCopy) | what that snapshot and earlier ones have instead of an object |
+//! | `L` object | [`LateObject`](crate::snapshot::LateObject) | an object that a file has only since after a snapshot, although its number is older |
 //!
 //! Numbers are big endian and of fixed width (disk and fileset: 2 bytes; ino, parent, cookie: 8), so that keys
 //! of one directory or inode lie together and in order. A subject is a letter (`f`ileset, `u`ser, `g`roup) and 4 bytes.
@@ -60,6 +61,8 @@ pub const XATTR: u8 = b'X';
 pub const SNAPSHOT: u8 = b'N';
 /// First byte of the keys of copies that snapshots have instead of objects.
 pub const KEPT: u8 = b'R';
+/// First byte of the keys of objects that files took later than their numbers tell.
+pub const LATE: u8 = b'L';
 /// First byte of the keys of what a single-writer cache writes to its home.
 pub const WRITE_BACK: u8 = b'W';
 /// First byte of the keys of copies in other failure groups.
@@ -196,6 +199,12 @@ pub fn kept(object: ObjectId, snapshot: u64) -> Vec<u8> {
     numbered(KEPT, &[object.0, snapshot])
 }
 
+/// Key of an object that a file took after a snapshot, although its number is older.
+#[must_use]
+pub fn late(object: ObjectId) -> Vec<u8> {
+    numbered(LATE, &[object.0])
+}
+
 fn of_write_back(letter: u8, number: u64) -> Vec<u8> {
     let mut key = vec![WRITE_BACK, letter];
     key.extend_from_slice(&number.to_be_bytes());
@@ -283,6 +292,8 @@ pub enum Key {
     Snapshot(u64),
     /// [`kept`]: object and snapshot.
     Kept(ObjectId, u64),
+    /// [`late`].
+    Late(ObjectId),
     /// [`copies`].
     Copies(ObjectId),
     /// [`queued`].
@@ -317,6 +328,7 @@ pub fn parse(key: &[u8]) -> Option<Key> {
         KEPT if key.len() == 17 => {
             Some(Key::Kept(ObjectId(number_at(key, 1)?), number_at(key, 9)?))
         }
+        LATE if key.len() == 9 => Some(Key::Late(ObjectId(number_at(key, 1)?))),
         COPIES if key.len() == 9 => Some(Key::Copies(ObjectId(number_at(key, 1)?))),
         WRITE_BACK if key.len() == 10 => {
             let number = number_at(key, 2)?;
@@ -353,6 +365,7 @@ mod tests {
             (entry(Ino(9), 1 << 62), Key::Entry(Ino(9), 1 << 62)),
             (snapshot(3), Key::Snapshot(3)),
             (kept(ObjectId(7), 3), Key::Kept(ObjectId(7), 3)),
+            (late(ObjectId(7)), Key::Late(ObjectId(7))),
             (copies(ObjectId(7)), Key::Copies(ObjectId(7))),
             (queued(7), Key::Queued(7)),
             (place(Ino(9)), Key::Place(Ino(9))),

@@ -236,6 +236,11 @@ impl WriteSet {
         false
     }
 
+    /// Objects that are to be removed after a commit that has not begun.
+    pub fn pending_removals(&self) -> impl Iterator<Item = ObjectRef> {
+        self.pending.removals.iter().map(|removal| removal.at)
+    }
+
     /// Whether objects wait to be removed after a commit.
     #[must_use]
     pub fn has_removals(&self) -> bool {

@@ -24,7 +24,7 @@ use crate::record::{
     decode,
 };
 use crate::recovery::read_superblock;
-use crate::snapshot::{KeptCopy, SnapshotRecord};
+use crate::snapshot::{KeptCopy, LateObject, SnapshotRecord};
 use crate::tasks::TaskRecord;
 
 /// Copies of a store that are kept before names run out.
@@ -259,6 +259,7 @@ fn shown(range: &LostRange) -> String {
         Some(Key::Holding(subject)) => format!("what {subject} holds"),
         Some(Key::Snapshot(number)) => format!("snapshot {number}"),
         Some(Key::Kept(object, _)) => format!("the copy that snapshots keep of object {object}"),
+        Some(Key::Late(object)) => format!("since when a file has object {object}"),
         Some(Key::Copies(object)) => format!("the copies of object {object}"),
         Some(Key::Queued(number)) => format!("change {number} for the home of the cache"),
         Some(Key::Place(ino)) => format!("the place of inode {ino} at the home of the cache"),
@@ -356,6 +357,7 @@ impl Judge for Records {
             Some(Key::Holding(_)) => may_be::<Holding>(value),
             Some(Key::Snapshot(_)) => may_be::<SnapshotRecord>(value),
             Some(Key::Kept(..)) => may_be::<KeptCopy>(value),
+            Some(Key::Late(_)) => may_be::<LateObject>(value),
             Some(Key::Copies(_)) => may_be::<CopiesRecord>(value),
             Some(Key::Queued(_)) => may_be::<QueueRecord>(value),
             Some(Key::Place(_)) => may_be::<Place>(value),

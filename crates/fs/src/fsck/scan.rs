@@ -350,6 +350,7 @@ fn unknown_keys(store: &dyn Store, ledger: &mut Ledger) -> Result<()> {
         vec![key::HOLDING],
         vec![key::INODE],
         vec![key::TASK],
+        vec![key::LATE],
         vec![key::SNAPSHOT],
         vec![key::DISK_USAGE],
         vec![key::QUOTA],

@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::key::{self, Key};
 use crate::record::{InodeRecord, ObjectRef, decode};
 use crate::recovery::scan_prefix;
-use crate::snapshot::{KeptCopies, KeptCopy, SnapshotRecord, SnapshotStage};
+use crate::snapshot::{KeptCopies, KeptCopy, LateObject, SnapshotRecord, SnapshotStage};
 
 /// No snapshot has this number.
 const NONE: u64 = 0;
@@ -67,7 +67,8 @@ impl Snapshots {
                 }
             }
             Ok(())
-        })
+        })?;
+        read_late(store, image, ledger)
     }
 
     /// Reads the stores of the snapshots.
@@ -137,4 +138,23 @@ impl Snapshots {
     pub fn copies(&self) -> impl Iterator<Item = ObjectRef> {
         self.kept.copies()
     }
+}
+
+/// Reads which objects files took later than their numbers tell. Without such a record a snapshot is taken to have the object: one that
+/// is damaged can go.
+fn read_late(store: &dyn Store, image: &mut Image, ledger: &mut Ledger) -> Result<()> {
+    scan_prefix(store, &[key::LATE], &mut |key, value| {
+        let Some(Key::Late(object)) = key::parse(key) else {
+            unknown_key(key, ledger);
+            return Ok(());
+        };
+        match read::<LateObject>(&format!("since when a file has object {object}"), value)? {
+            Read::Fine(_) => image.snapshots.kept.add(key, value)?,
+            Read::Bad(why) => {
+                let fix = Fix::Set(key.to_vec(), None);
+                ledger.found_with(Damage::Record, why, Tier::Records, fix);
+            }
+        }
+        Ok(())
+    })
 }

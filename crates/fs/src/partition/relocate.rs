@@ -352,6 +352,7 @@ impl Partition {
         file.see(found);
         file.settle();
         state.allocated_bytes = found.allocated_bytes;
+        self.take_late(&mut writes, new.id);
         self.put_inode(&mut writes, ino, state);
         match (from, copies) {
             (Some(from), TheCopies::Follow(record)) => {

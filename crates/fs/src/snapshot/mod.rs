@@ -89,6 +89,19 @@ impl Record for KeptCopy {
     }
 }
 
+/// An object that a file took after a snapshot was made, although its number is lower than the bound of that one: it was made
+/// before as a copy, and the file turned to it later. No snapshot up to `through` refers to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateObject {
+    /// The newest snapshot when the file took it.
+    pub through: u64,
+}
+
+impl Record for LateObject {
+    const KIND: &str = "late object";
+    const VERSION: u8 = 1;
+}
+
 /// A snapshot as commands show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotStatus {
@@ -181,10 +194,14 @@ pub fn check_name(name: &str) -> Result<()> {
     )))
 }
 
-/// Copies that snapshots have instead of objects: by the object and the newest snapshot that has the copy. Earlier snapshots
-/// have the same one, down to the next entry of that object.
+/// What a store says of objects that snapshots do not have, although they are older by their numbers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KeptCopies(BTreeMap<(ObjectId, u64), KeptCopy>);
+pub(crate) struct KeptCopies {
+    /// Copies that snapshots have instead of objects: by the object and the newest snapshot that has the copy. Earlier snapshots
+    /// have the same one, down to the next entry of that object.
+    copies: BTreeMap<(ObjectId, u64), KeptCopy>,
+    late: BTreeMap<ObjectId, LateObject>,
+}
 
 impl KeptCopies {
     /// Adds what a pair of the store says.
@@ -192,9 +209,15 @@ impl KeptCopies {
     /// # Errors
     /// [`FsError::Damaged`], [`FsError::UnknownVersion`].
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        if let Some(Key::Kept(object, snapshot)) = key::parse(key) {
-            let copy = decode::<KeptCopy>("a copy that a snapshot keeps", value)?;
-            self.0.insert((object, snapshot), copy);
+        match key::parse(key) {
+            Some(Key::Kept(object, snapshot)) => {
+                let copy = decode("a copy that a snapshot keeps", value)?;
+                self.copies.insert((object, snapshot), copy);
+            }
+            Some(Key::Late(object)) => {
+                self.late.insert(object, decode("since when a file has an object", value)?);
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -202,29 +225,32 @@ impl KeptCopies {
     /// Where a snapshot finds the bytes of an object that its records refer to.
     pub fn resolve(&self, at: ObjectRef, snapshot: u64) -> ObjectRef {
         let later = (at.id, snapshot)..=(at.id, u64::MAX);
-        self.0.range(later).next().map_or(at, |(_, copy)| copy.at)
+        self.copies.range(later).next().map_or(at, |(_, copy)| copy.at)
     }
 
     /// All copies.
     pub fn copies(&self) -> impl Iterator<Item = ObjectRef> {
-        self.0.values().map(|copy| copy.at)
+        self.copies.values().map(|copy| copy.at)
     }
 
     /// Copies on a disk: the object and the newest snapshot that has the copy, and the copy.
     pub fn on(&self, disk: DiskId) -> impl Iterator<Item = (ObjectId, u64, KeptCopy)> {
         let there = move |(_, copy): &(&(ObjectId, u64), &KeptCopy)| copy.at.disk == disk;
-        self.0.iter().filter(there).map(|((object, through), copy)| (*object, *through, *copy))
+        self.copies.iter().filter(there).map(|((object, through), copy)| (*object, *through, *copy))
     }
 
     /// Objects, by their numbers within the fileset, that neither `snapshot` nor an earlier one refers to any more.
     pub fn apart_from(&self, snapshot: u64) -> impl Iterator<Item = u64> {
-        let covers = move |(_, through): &&(ObjectId, u64)| *through >= snapshot;
-        self.0.keys().filter(covers).map(|(object, _)| object.local())
+        let copied = self.copies.keys().map(|(object, through)| (*object, *through));
+        let late = self.late.iter().map(|(object, late)| (*object, late.through));
+        let apart = copied.chain(late).filter(move |(_, through)| *through >= snapshot);
+        apart.map(|(object, _)| object.local())
     }
 
     /// The highest number of a snapshot that any entry names.
     pub fn highest(&self) -> u64 {
-        self.0.keys().map(|(_, snapshot)| *snapshot).max().unwrap_or(0)
+        let copied = self.copies.keys().map(|(_, snapshot)| *snapshot);
+        copied.chain(self.late.values().map(|late| late.through)).max().unwrap_or(0)
     }
 
     /// Entries that no snapshot needs; `below` gives the number of each snapshot and the bound of its objects.
@@ -236,6 +262,13 @@ impl KeptCopies {
             }
         });
         unneeded
+    }
+
+    /// Late objects of which no snapshot takes notice any more; `below` as above.
+    pub fn no_longer_late(&self, below: &BTreeMap<u64, u64>) -> impl Iterator<Item = ObjectId> {
+        let oldest = below.keys().next().copied();
+        let is_over = move |late: &LateObject| oldest.is_none_or(|oldest| oldest > late.through);
+        self.late.iter().filter(move |(_, late)| is_over(late)).map(|(object, _)| *object)
     }
 
     /// Copies that one snapshot alone needs, with its number.
@@ -256,7 +289,7 @@ impl KeptCopies {
         mut visit: impl FnMut((ObjectId, u64, ObjectRef), &mut dyn Iterator<Item = u64>),
     ) {
         let mut before: Option<(ObjectId, u64)> = None;
-        for ((object, through), copy) in &self.0 {
+        for ((object, through), copy) in &self.copies {
             let after = before.filter(|(other, _)| other == object).map_or(0, |(_, last)| last + 1);
             let range = below.range(after..=*through);
             let mut having =
@@ -272,6 +305,7 @@ mod tests {
     use forebay_base::FilesetId;
 
     use super::*;
+    use crate::record::encode;
 
     fn object(number: u64) -> ObjectRef {
         ObjectRef { disk: DiskId(0), id: ObjectId::of(FilesetId(1), number) }
@@ -281,7 +315,7 @@ mod tests {
         let entry = |(of, through, copy): &(u64, u64, u64)| {
             ((object(*of).id, *through), KeptCopy::new(object(*copy)))
         };
-        KeptCopies(entries.iter().map(entry).collect())
+        KeptCopies { copies: entries.iter().map(entry).collect(), late: BTreeMap::new() }
     }
 
     #[test]
@@ -292,6 +326,19 @@ mod tests {
         assert_eq!(kept.resolve(object(6), 2), object(6));
         assert_eq!(kept.apart_from(2).collect::<Vec<_>>(), [5, 5]);
         assert_eq!((kept.highest(), kept.apart_from(5).count()), (4, 0));
+    }
+
+    #[test]
+    fn an_object_that_a_file_took_late_is_apart_until_no_snapshot_is_left_that_was_made_before() {
+        let mut kept = kept(&[(5, 2, 20)]);
+        kept.add(&key::late(object(7).id), &encode(&LateObject { through: 3 })).unwrap();
+        assert_eq!(kept.apart_from(3).collect::<Vec<_>>(), [7]);
+        assert_eq!((kept.highest(), kept.apart_from(4).count()), (3, 0));
+        assert_eq!(kept.resolve(object(7), 3), object(7));
+        let over = |below: &[(u64, u64)]| {
+            kept.no_longer_late(&below.iter().copied().collect()).count()
+        };
+        assert_eq!([over(&[(2, 9), (4, 30)]), over(&[(4, 30)]), over(&[])], [0, 1, 1]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use forebay_fs::record::{
 };
 use forebay_store::{Store, Stores as _};
 
-use forebay_fs::snapshot::{KeptCopy, SnapshotRecord};
+use forebay_fs::snapshot::{KeptCopy, LateObject, SnapshotRecord};
 
 use super::WholeStores;
 
@@ -73,6 +73,9 @@ fn read(store: &dyn Store) -> Image {
             Key::Kept(object, number) => {
                 let copy: KeptCopy = decode("copy", &value).unwrap();
                 image.kept.insert((object, number), copy.at.id);
+            }
+            Key::Late(_) => {
+                let _: LateObject = decode("late object", &value).unwrap();
             }
             Key::Copies(object) => {
                 let record: CopiesRecord = decode("copies", &value).unwrap();

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use forebay_base::ObjectId;
+use forebay_base::{ObjectId, Timestamp};
 use forebay_disk::{
     Allocate, Capacity, Description, Disk, Object, ObjectAttributes, Result, Seek, Sync,
 };
@@ -93,6 +93,10 @@ impl Object for TappedObject {
     fn sync(&self, what: Sync) -> Result<()> {
         (self.tap)(Step::Sync);
         self.inner.sync(what)
+    }
+
+    fn set_modified(&self, modified: Timestamp) -> Result<()> {
+        self.inner.set_modified(modified)
     }
 
     fn attributes(&self) -> Result<ObjectAttributes> {

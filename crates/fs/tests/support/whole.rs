@@ -38,7 +38,9 @@ impl WholeStores {
             Key::Fileset(_) | Key::Task(_) => Some(FilesetId::ROOT),
             Key::Term | Key::Superblock | Key::Usage | Key::Fenced | Key::DiskUsage(_) => None,
             Key::Quota(_) | Key::Holding(_) | Key::Snapshot(_) => None,
-            Key::Kept(object, _) | Key::Copies(object) => Some(object.fileset()),
+            Key::Kept(object, _) | Key::Late(object) | Key::Copies(object) => {
+                Some(object.fileset())
+            }
         }
     }
 

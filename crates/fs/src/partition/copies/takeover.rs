@@ -111,6 +111,7 @@ impl Partition {
         }
         state.size = record.size;
         state.allocated_bytes = copy.found.allocated_bytes;
+        self.take_late(&mut writes, copy.at.id);
         self.put_inode(&mut writes, ino, state);
         self.put_copies(&mut writes, at.id, Some(record), None);
         self.put_copies(&mut writes, copy.at.id, None, next.as_ref());

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 
 use forebay_base::Ino;
 
-use super::Snapshots;
 use crate::error::{FsError, Result};
 use crate::gate::Gate;
 use crate::inode::{Inode, State};
@@ -87,7 +86,7 @@ impl Partition {
         self.refresh_writers();
         self.commit_held()?;
         self.shared.fail_points.reach("snapshot.begun")?;
-        let (copies, nameless) = self.copy_written()?;
+        let (copies, unreferred) = self.copy_written()?;
         let disks = {
             let writes = self.writes.lock();
             let used = writes.usage_of_disks().iter().filter(|(_, usage)| usage.objects > 0);
@@ -105,18 +104,15 @@ impl Partition {
             usage: self.usage(),
             disks,
         };
-        let mut known = self.sharing.known.lock();
-        let number = known.highest + 1;
+        let number = self.sharing.known.lock().highest + 1;
         let is_shared = match self.frozen.freeze_shared(self.number, number) {
             Ok(is_shared) => is_shared,
             Err(error) => {
-                drop(known);
                 copies.iter().for_each(|(_, copy)| self.give_up_copy(copy));
                 return Err(error.into());
             }
         };
-        let cut = self.share(&mut known, number, record, (copies, &nameless));
-        drop(known);
+        let cut = self.share(number, record, (copies, unreferred));
         drop(waiting);
         if !is_shared
             && let Err(error) = self.frozen.freeze_copied(self.number, number, &*self.store)
@@ -130,17 +126,20 @@ impl Partition {
     /// From now on the objects of the snapshot are shared.
     fn share(
         &self,
-        known: &mut Snapshots,
         number: u64,
         record: SnapshotRecord,
-        (copies, nameless): (Vec<(ObjectRef, Arc<LiveObject>)>, &[ObjectRef]),
+        (copies, unreferred): (Vec<Copied>, Vec<ObjectRef>),
     ) -> Cut {
+        // Files without a name may be closed at any time, and whoever commits that asks afterwards whether their objects are shared.
+        let writes = self.writes.lock();
+        let mut known = self.sharing.known.lock();
         let below = self.sharing.below.load(Ordering::Acquire);
         let (newest, before) = (known.newest, std::mem::take(&mut known.apart));
         // An earlier snapshot may refer to the object of a file that has lost its name since.
-        let is_free = |at: &&ObjectRef| at.id.local() >= below || before.contains(&at.id.local());
-        let nameless = nameless.iter().filter(is_free).map(|at| at.id.local());
-        known.apart = copies.iter().map(|(at, _)| at.id.local()).chain(nameless).collect();
+        let is_free = |at: &ObjectRef| at.id.local() >= below || before.contains(&at.id.local());
+        let free = unreferred.into_iter().chain(writes.pending_removals()).filter(is_free);
+        let copied = copies.iter().map(|(at, _)| *at);
+        known.apart = copied.chain(free).map(|at| at.id.local()).collect();
         known.newest = number;
         known.highest = number;
         self.sharing.below.store(record.below, Ordering::Release);
@@ -207,16 +206,22 @@ impl Partition {
         Ok(())
     }
 
-    /// Copies of all files that somebody may be writing, and the objects of files without a name.
+    /// Copies of all files that somebody may be writing, and the objects of files without a name or without any byte.
     fn copy_written(&self) -> Result<(Vec<Copied>, Vec<ObjectRef>)> {
-        let (mut written, mut nameless) = (Vec::new(), Vec::new());
+        let (mut written, mut unreferred) = (Vec::new(), Vec::new());
         for inode in self.cached() {
             let mut state = inode.lock();
             let Some(at) = state.file().and_then(|file| file.object) else { continue };
             if state.nlink == 0 {
-                nameless.push(at);
+                unreferred.push(at);
             } else if let Written::Open(live) = self.written(&inode, &mut state) {
                 written.push(live);
+            } else if state
+                .file()
+                .and_then(|file| file.live.as_ref())
+                .is_some_and(|live| !live.is_published())
+            {
+                unreferred.push(at);
             }
         }
         written.extend(self.still_mapped()?);
@@ -234,7 +239,7 @@ impl Partition {
                 }
             }
         }
-        Ok((copies, nameless))
+        Ok((copies, unreferred))
     }
 
     fn written(&self, inode: &Inode, state: &mut State) -> Written {

@@ -2,7 +2,7 @@
 //!
 //! All that a request asks is whether the number of an object is below a bound, which is 0 while there is no snapshot.
 //!
-//! Lock order: `reading`, then `known`, then the write set. `known` is taken with the lock of an inode held.
+//! Lock order: `reading`, then the write set, then `known`. Both are taken with the lock of an inode held.
 
 pub(crate) mod cloning;
 mod making;
@@ -25,8 +25,8 @@ use crate::object::{LiveObject, Objects};
 use crate::partition::Partition;
 use crate::record::{InodeRecord, ObjectRef, decode, encode};
 use crate::recovery::scan_prefix;
-use crate::snapshot::{KeptCopies, KeptCopy, SnapshotRecord, SnapshotStage};
-use crate::writeset::Known;
+use crate::snapshot::{KeptCopies, KeptCopy, LateObject, SnapshotRecord, SnapshotStage};
+use crate::writeset::{Known, Removal, WriteSet};
 
 pub(crate) use self::making::Waiting;
 
@@ -111,7 +111,9 @@ impl Sharing {
             Ok(())
         })?;
         let mut kept = KeptCopies::default();
-        scan_prefix(store, &[key::KEPT], &mut |key, value| kept.add(key, value))?;
+        for kind in [key::KEPT, key::LATE] {
+            scan_prefix(store, &[kind], &mut |key, value| kept.add(key, value))?;
+        }
         let last = found.all.keys().next_back().copied().unwrap_or(0);
         found.highest = last.max(kept.highest());
         let sharing = Sharing::default();
@@ -132,8 +134,29 @@ impl Sharing {
 
     /// Whether a snapshot may refer to an object.
     pub fn is_shared(&self, id: ObjectId) -> bool {
-        let below = self.below.load(Ordering::Acquire);
-        id.local() < below && !self.known.lock().apart.contains(&id.local())
+        self.is_below(id) && self.shares(&self.known.lock(), id)
+    }
+
+    fn is_below(&self, id: ObjectId) -> bool {
+        id.local() < self.below.load(Ordering::Acquire)
+    }
+
+    /// As [`Sharing::is_shared`]: bound and exceptions change together.
+    fn shares(&self, known: &Snapshots, id: ObjectId) -> bool {
+        self.is_below(id) && !known.apart.contains(&id.local())
+    }
+
+    /// A file takes an object that no snapshot refers to. The newest one if that could seem to, by the number of the object.
+    fn set_late(&self, id: ObjectId) -> Option<u64> {
+        if !self.is_below(id) {
+            return None;
+        }
+        let mut known = self.known.lock();
+        let seems_shared = self.shares(&known, id);
+        seems_shared.then(|| {
+            known.apart.insert(id.local());
+            known.newest
+        })
     }
 
     /// While this is held, what a snapshot finds is not written to.
@@ -185,17 +208,50 @@ impl Partition {
     /// What snapshots have instead of objects.
     pub(crate) fn kept_copies(&self) -> Result<KeptCopies> {
         let mut kept = KeptCopies::default();
-        let (mut from, to) = key::prefix_range(&[key::KEPT]);
-        loop {
-            let (rows, next) = self.read_range(&from, &to, 4096)?;
-            for (key, value) in &rows {
-                kept.add(key, value)?;
-            }
-            match next {
-                Some(next) => from = next,
-                None => return Ok(kept),
+        for kind in [key::KEPT, key::LATE] {
+            let (from, to) = key::prefix_range(&[kind]);
+            let mut next = Some(from);
+            while let Some(from) = next {
+                let (rows, more) = self.read_range(&from, &to, 4096)?;
+                for (key, value) in &rows {
+                    kept.add(key, value)?;
+                }
+                next = more;
             }
         }
+        Ok(kept)
+    }
+
+    /// A file turns to an object that was not one of a file before, so no snapshot refers to it; some may have been made since it
+    /// got its number. The record of the file reaches `writes` under the same lock.
+    pub(crate) fn take_late(&self, writes: &mut WriteSet, id: ObjectId) {
+        if let Some(through) = self.sharing.set_late(id) {
+            writes.put(key::late(id), encode(&LateObject { through }), Known::MayExist);
+        }
+    }
+
+    /// An object was taken apart from all snapshots, which have a copy. Removes it if its file has let go of it meanwhile: a commit may have
+    /// left it to the snapshots.
+    fn set_apart(&self, ino: Ino, at: ObjectRef) -> Result<()> {
+        self.sharing.known.lock().apart.insert(at.id.local());
+        if !self.fileset_has(ino, at)? {
+            self.copies().dropped(at.id);
+            self.shared.objects.remove_now(Removal { at, bytes: 0 });
+        }
+        Ok(())
+    }
+
+    /// Whether an inode of the fileset has an object, or the store still says so: whoever commits that it has not asks afterwards whether the object is
+    /// shared.
+    fn fileset_has(&self, ino: Ino, at: ObjectRef) -> Result<bool> {
+        if let Some(inode) = self.shared.inodes.peek(ino)
+            && inode.lock().file().is_some_and(|file| file.object == Some(at))
+        {
+            return Ok(true);
+        }
+        let stored = self.store.get(&key::inode(ino))?;
+        let stored = stored.map(|value| decode::<InodeRecord>("inode", &value)).transpose()?;
+        Ok(stored.is_some_and(|record| record.layout.object() == Some(at)))
     }
 
     /// Where a snapshot finds the bytes of an object that its records refer to.
@@ -264,8 +320,7 @@ impl Partition {
         }
         self.commit()?;
         self.shared.fail_points.reach("snapshot.parted")?;
-        self.sharing.known.lock().apart.insert(at.id.local());
-        Ok(())
+        self.set_apart(ino, at)
     }
 
     /// A published copy of an object as it is at one moment, on the same disk if that takes it. Where its disk cannot share blocks, each

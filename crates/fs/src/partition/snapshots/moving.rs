@@ -130,14 +130,14 @@ impl Partition {
         if snapshots.is_empty() {
             return Ok(());
         }
-        let mut known = self.sharing.known.lock();
         let mut writes = self.writes.lock();
+        let mut known = self.sharing.known.lock();
         for number in snapshots {
             let Some(record) = known.all.get_mut(number) else { continue };
             record.disks.retain(|other| *other != disk);
             writes.put(key::snapshot(*number), encode(record), Known::MayExist);
         }
-        drop((writes, known));
+        drop((known, writes));
         self.commit()
     }
 
@@ -259,10 +259,7 @@ impl Partition {
         }
         self.name_copy(key::kept(at.id, through), KeptCopy::new(new.at), new)?;
         // Whatever removes it from the fileset from now on removes it from its disk.
-        self.sharing.known.lock().apart.insert(at.id.local());
-        if !self.fileset_has(ino, at)? {
-            self.shared.objects.remove_now(Removal { at, bytes: 0 });
-        }
+        self.set_apart(ino, at)?;
         Ok(Moved::Whole(0))
     }
 
@@ -284,17 +281,5 @@ impl Partition {
         // A later commit has the record: the former object belongs to nothing then.
         self.commit().inspect_err(|_| objects.leave_behind(self.number()))?;
         Ok(self.shared.fail_points.reach("snapshot.move.turned")?)
-    }
-
-    /// Whether an inode of the fileset has an object, or the store still says so.
-    fn fileset_has(&self, ino: Ino, at: ObjectRef) -> Result<bool> {
-        if let Some(inode) = self.shared.inodes.peek(ino)
-            && inode.lock().file().is_some_and(|file| file.object == Some(at))
-        {
-            return Ok(true);
-        }
-        let stored = self.store.get(&key::inode(ino))?;
-        let stored = stored.map(|value| decode::<InodeRecord>("inode", &value)).transpose()?;
-        Ok(stored.is_some_and(|record| record.layout.object() == Some(at)))
     }
 }

@@ -134,15 +134,17 @@ impl Partition {
     /// Removes the copies that snapshots had instead of objects and no snapshot needs any more.
     fn remove_unneeded_copies(&self) -> Result<u64> {
         let bounds = self.sharing.known.lock().bounds();
-        let unneeded = self.kept_copies()?.unneeded(&bounds);
-        if unneeded.is_empty() {
+        let kept = self.kept_copies()?;
+        let unneeded = kept.unneeded(&bounds);
+        let of_late = kept.no_longer_late(&bounds).map(key::late);
+        let of_copies = unneeded.iter().map(|(object, through, _)| key::kept(*object, *through));
+        let keys: Vec<Vec<u8>> = of_copies.chain(of_late).collect();
+        if keys.is_empty() {
             return Ok(0);
         }
         {
             let mut writes = self.writes.lock();
-            for (object, through, _) in &unneeded {
-                writes.delete(key::kept(*object, *through));
-            }
+            keys.into_iter().for_each(|key| writes.delete(key));
         }
         self.commit()?;
         for (_, _, at) in &unneeded {
