@@ -335,9 +335,8 @@ mod tests {
         assert_eq!(kept.apart_from(3).collect::<Vec<_>>(), [7]);
         assert_eq!((kept.highest(), kept.apart_from(4).count()), (3, 0));
         assert_eq!(kept.resolve(object(7), 3), object(7));
-        let over = |below: &[(u64, u64)]| {
-            kept.no_longer_late(&below.iter().copied().collect()).count()
-        };
+        let over =
+            |below: &[(u64, u64)]| kept.no_longer_late(&below.iter().copied().collect()).count();
         assert_eq!([over(&[(2, 9), (4, 30)]), over(&[(4, 30)]), over(&[])], [0, 1, 1]);
     }
 
