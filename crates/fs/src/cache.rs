@@ -389,9 +389,7 @@ impl InodeCache {
 
 /// Everything that the inode knows is also in the write set or the store.
 fn is_droppable(state: &State) -> bool {
-    let in_use = state.file().is_some_and(|file| {
-        file.opens.handles > 0 || file.live.as_ref().is_some_and(|live| !live.is_published())
-    });
+    let in_use = state.file().is_some_and(|file| file.opens.handles > 0 || file.is_unpublished());
     state.nlink > 0 && !in_use
 }
 

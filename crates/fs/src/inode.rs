@@ -216,6 +216,11 @@ impl FileBody {
         FileBody { object, placed: None, in_use: None }
     }
 
+    /// Whether it is open in memory with an object that has no name on its disk yet.
+    pub fn is_unpublished(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| !live.is_published())
+    }
+
     /// Notes object attributes that the inode reflects from now on.
     pub fn see(&mut self, found: ObjectAttributes) {
         self.seen = found;

@@ -103,7 +103,7 @@ impl Partition {
         if unlinked || file.opens.handles > 0 {
             return Ok(());
         }
-        if file.live.as_ref().is_some_and(|live| !live.is_published()) {
+        if file.is_unpublished() {
             // A file that was empty when it was closed has an object of which no record knows yet, if its
             // object may still be written through a mapping: only objects that a record refers to are published.
             self.put_inode(&mut self.writes.lock(), ino, &mut state);

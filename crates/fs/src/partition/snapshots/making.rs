@@ -9,7 +9,7 @@ use forebay_base::Ino;
 
 use crate::error::{FsError, Result};
 use crate::gate::Gate;
-use crate::inode::{Inode, State};
+use crate::inode::{FileBody, Inode, State};
 use crate::key;
 use crate::object::LiveObject;
 use crate::partition::Partition;
@@ -216,11 +216,7 @@ impl Partition {
                 unreferred.push(at);
             } else if let Written::Open(live) = self.written(&inode, &mut state) {
                 written.push(live);
-            } else if state
-                .file()
-                .and_then(|file| file.live.as_ref())
-                .is_some_and(|live| !live.is_published())
-            {
+            } else if state.file().is_some_and(FileBody::is_unpublished) {
                 unreferred.push(at);
             }
         }

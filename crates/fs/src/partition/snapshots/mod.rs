@@ -134,16 +134,15 @@ impl Sharing {
 
     /// Whether a snapshot may refer to an object.
     pub fn is_shared(&self, id: ObjectId) -> bool {
-        self.is_below(id) && self.shares(&self.known.lock(), id)
+        self.is_below(id) && {
+            let known = self.known.lock();
+            // Bound and exceptions change together.
+            self.is_below(id) && !known.apart.contains(&id.local())
+        }
     }
 
     fn is_below(&self, id: ObjectId) -> bool {
         id.local() < self.below.load(Ordering::Acquire)
-    }
-
-    /// As [`Sharing::is_shared`]: bound and exceptions change together.
-    fn shares(&self, known: &Snapshots, id: ObjectId) -> bool {
-        self.is_below(id) && !known.apart.contains(&id.local())
     }
 
     /// A file takes an object that no snapshot refers to. The newest one if that could seem to, by the number of the object.
@@ -152,11 +151,7 @@ impl Sharing {
             return None;
         }
         let mut known = self.known.lock();
-        let seems_shared = self.shares(&known, id);
-        seems_shared.then(|| {
-            known.apart.insert(id.local());
-            known.newest
-        })
+        (self.is_below(id) && known.apart.insert(id.local())).then_some(known.newest)
     }
 
     /// While this is held, what a snapshot finds is not written to.
