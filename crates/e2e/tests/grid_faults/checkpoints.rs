@@ -97,6 +97,22 @@ fn a_job_whose_host_died_starts_on_another_one_at_its_last_finished_step() {
 }
 
 #[test]
+fn a_place_for_checkpoints_that_was_removed_is_made_again_for_jobs_and_for_the_removal_of_orphans()
+{
+    let folder = scratch_folder();
+    let above = folder.path().join("checkpoints");
+    let settings = format!("{SHORT}reap_interval = \"1 s\"\n");
+    let grid = Fixture::start_with(1, &settings, &["--checkpoints", above.to_str().unwrap()]);
+    let variable = format!("FOREBAY={}", forebay().display());
+    std::fs::remove_dir_all(&above).unwrap();
+    wait_until("hosts that look for orphans make it again", LIMIT, || !entries(&above).is_empty());
+    std::fs::remove_dir_all(&above).unwrap();
+    let script = "echo x >\"$WORK/x\"; $FOREBAY checkpoint done one --wait";
+    let job = grid.submit(&["--checkpoint", "--env", &variable], script);
+    wait_until("the job has ended", LIMIT, || grid.state(&job) == "done");
+}
+
+#[test]
 fn checkpoints_beyond_the_setting_are_refused_with_its_name_and_the_job_goes_on() {
     let folder = scratch_folder();
     let above = folder.path().join("checkpoints");

@@ -14,7 +14,7 @@ use crate::agent::load::FreeSpace;
 use crate::area::{self, Places};
 use crate::area::{spare, tree};
 use crate::causes::chain;
-use crate::checkpoint::{Number, keep};
+use crate::checkpoint::{Number, keep, make_place_if_missing};
 use crate::protocol::{Area, Report, Seen, Sizes};
 use crate::run::uptime_ms;
 use crate::user::account_of;
@@ -175,7 +175,9 @@ impl Areas {
             return;
         }
         self.looks.give(move || {
-            let seen = places.list(sizes);
+            let made = places.checkpoints.as_deref().map_or(Ok(()), make_place_if_missing);
+            let mut seen = places.list(sizes);
+            seen.faults.extend(made.err().map(|error| chain(&error)));
             waiting.fetch_sub(1, Ordering::Relaxed);
             let _ = inputs.send(Input::Say(vec![Report::Areas { query, seen }]));
         });
@@ -245,7 +247,11 @@ fn take_away(
 
 /// Removes what lies in a place under the name of an area that was taken away, or that a shim keeps for another job.
 fn remove_left(place: &Path) -> std::io::Result<()> {
-    for entry in std::fs::read_dir(place)? {
+    let entries = match std::fs::read_dir(place) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
         let entry = entry?;
         let removed = if area::is_aside(&entry.file_name()) {
             tree::remove(&entry.path())

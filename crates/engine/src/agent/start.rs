@@ -24,6 +24,7 @@ use super::watchdog::Watchdog;
 use super::{Agent, CONNECT_PAUSE_MS, Input, Settings, Unsent, load, metrics};
 use crate::area::{self, place};
 use crate::cgroup::{self, Found, Parent, Places};
+use crate::checkpoint;
 use crate::cluster::Cluster;
 use crate::files::{self, claim_soon, folder};
 use crate::protocol::{Limited, Missing};
@@ -117,21 +118,14 @@ pub fn run(settings: Settings) -> Result<()> {
     sweep(&agent.folder, Keep::Nothing)
 }
 
-/// Makes the folder of this grid for checkpoints, and the one above it in a directory that is there: where a file system is
-/// not mounted nothing is made below its mount point. Commands of this machine find it by the file in the folder of the grid.
+/// Makes the folder of this grid for checkpoints. Commands of this machine find it by the file in the folder of the grid.
 fn make_checkpoint_place(settings: &Settings) -> Result<()> {
     let mark = settings.home.checkpoints();
     let Some(place) = &settings.checkpoints else {
         let _ = std::fs::remove_file(&mark);
         return Ok(());
     };
-    // Users read the sizes of their own there.
-    let mode = if is_root() { 0o755 } else { 0o700 };
-    let above = place.parent().filter(|above| !above.exists());
-    for folder in above.into_iter().chain([place.as_path()]) {
-        files::folder(folder, mode)
-            .with_context(|| format!("--checkpoints {}", folder.display()))?;
-    }
+    checkpoint::make_place(place)?;
     files::replace(&mark, place.as_os_str().as_encoded_bytes())?;
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     std::fs::set_permissions(&mark, readable).with_context(|| mark.display().to_string())

@@ -28,9 +28,11 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result};
 use forebay_grid::vocabulary::{Attempt, HostName, Moment, Target, TaskId};
+use forebay_process::user::is_root;
 use serde::{Deserialize, Serialize};
 
 use crate::area;
+use crate::files;
 use crate::home::GridHome;
 
 /// Folder in a work area for what is known of its checkpoints, and for those that are not shipped yet.
@@ -389,6 +391,32 @@ fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     file.write_all(&text).and_then(|()| file.sync_all()).with_context(shown)?;
     std::fs::rename(&draft, path).with_context(shown)?;
     sync_folder(path.parent().unwrap_or(path))
+}
+
+/// Makes the place of a grid for checkpoints, and the folder above it in a directory that is there: where a file system is not
+/// mounted nothing is made below its mount point. Both are on stable storage once this returns: hosts go on using the place
+/// when the node that keeps its names has gone down.
+///
+/// # Errors
+/// If a folder cannot be made, or belongs to somebody else.
+pub fn make_place(place: &Path) -> Result<()> {
+    // Users read the sizes of their own there.
+    let mode = if is_root() { 0o755 } else { 0o700 };
+    let above = place.parent().filter(|above| !above.exists());
+    for folder in above.into_iter().chain([place]) {
+        files::folder(folder, mode)
+            .and_then(|()| sync_folder(folder.parent().unwrap_or(folder)))
+            .with_context(|| format!("--checkpoints {}", folder.display()))?;
+    }
+    Ok(())
+}
+
+/// Makes the place again if somebody has removed it.
+///
+/// # Errors
+/// As [`make_place`].
+pub fn make_place_if_missing(place: &Path) -> Result<()> {
+    if place.is_dir() { Ok(()) } else { make_place(place) }
 }
 
 fn sync_folder(folder: &Path) -> Result<()> {

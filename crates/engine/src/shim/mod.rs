@@ -55,7 +55,7 @@ use signal_hook::iterator::Signals;
 use crate::area::spare::Spare;
 use crate::area::{self, Left, bytes_below};
 use crate::cgroup::{Group, Limits};
-use crate::checkpoint::{Setup, restore};
+use crate::checkpoint::{Setup, make_place_if_missing, restore};
 use crate::run::request::{self, Word};
 use crate::run::{End, Log, Task, fence, uptime_ms};
 use crate::terminal::job::{Caller, Ends};
@@ -325,6 +325,7 @@ fn bring_back(task: &Task, account: &Account) -> Result<()> {
     let (Some(place), Some(bounds)) = (&task.checkpoints, task.launch.checkpoint_bounds) else {
         return Ok(());
     };
+    make_place_if_missing(place.parent().context("a job's folder lies in a place")?)?;
     area::make(place, Left::Kept, account)?;
     let setup = Setup {
         attempt: task.launch.attempt,
