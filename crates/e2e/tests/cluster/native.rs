@@ -12,7 +12,7 @@ use forebay_e2e::{Cluster, need, run, setting, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::suites::passes_pjdfstest;
+use forebay_e2e::suite::passes_pjdfstest;
 
 const LIMIT: Duration = Duration::from_secs(120);
 const SUITE_LIMIT: Duration = Duration::from_secs(500);
