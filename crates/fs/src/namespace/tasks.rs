@@ -24,6 +24,9 @@ use crate::tasks::{
 const ENDED_MAX: usize = 20;
 /// How long a task rests that waits for programs, or could do nothing.
 pub(super) const REST: Duration = Duration::from_secs(2);
+/// How many times as long as it looked in vain it rests, so that millions of names are not looked at all the time.
+const REST_FACTOR: u32 = 5;
+const REST_MAX: Duration = Duration::from_secs(300);
 /// How often its progress is written to the store.
 const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -473,11 +476,15 @@ impl Namespace {
 
     /// Works on a task once.
     fn take_turn(&self, number: u64, task: &Task) {
+        let begun = self.instant();
         let turn = self.work_on(task);
         let ended = matches!(turn, Ok(Turn::Done));
         let saved = if ended { self.finish_task(number, task) } else { self.save(number, task) };
+        let rest = match self.waits_for_others(task) {
+            true => REST,
+            false => rest_after(self.since(begun)),
+        };
         let mut at_work = task.at_work.lock();
-        let now = self.shared.clock.instant();
         let note = match (turn, saved) {
             (Ok(Turn::Waits(why)), _) => Some(why),
             // It was told to stop.
@@ -491,9 +498,16 @@ impl Namespace {
             tracing::info!(number, note, "a task waits");
         }
         if note.is_some() {
-            at_work.rests_until = Some(now + REST);
+            at_work.rests_until = Some(self.instant() + rest);
         }
         at_work.note = note;
+    }
+
+    /// Whether what a task waits for may be on other machines. Other nodes take part only as long as they are asked now and then;
+    /// a home or an archive answers late while it is away, and is to be noticed when it is back.
+    fn waits_for_others(&self, task: &Task) -> bool {
+        self.cluster.is_some()
+            || matches!(task.work, Work::WriteBack { .. } | Work::ScrubArchives { .. })
     }
 
     /// One turn of a task: what there is to do now is done as far as possible.
@@ -612,5 +626,23 @@ impl Task {
         progress.bytes += bytes;
         let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         progress.worked_ms = progress.worked_ms.saturating_add(took);
+    }
+}
+
+/// How long a task rests after a turn of this length in which it could do nothing.
+fn rest_after(turn: Duration) -> Duration {
+    (turn * REST_FACTOR).clamp(REST, REST_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_looks_in_vain_rests_for_much_longer_than_it_looks() {
+        let seconds = Duration::from_secs;
+        assert_eq!(rest_after(Duration::from_millis(3)), seconds(2));
+        assert_eq!(rest_after(seconds(10)), seconds(50));
+        assert_eq!(rest_after(seconds(3600)), seconds(300));
     }
 }
