@@ -197,6 +197,9 @@ pub enum Wait {
 }
 
 /// Takes a checkpoint and has it shipped, if jobs have a place for that. The step has finished whatever becomes of it.
+///
+/// # Errors
+/// If the work area cannot be read; if it is waited for and the checkpoint cannot be taken, is not shipped or does not count.
 pub fn take(job: &Job, step: &str, wait: Wait) -> Result<Option<Taken>> {
     let Some(setup) = setup_of(&job.work)? else { return Ok(None) };
     // What went wrong in the background was told to nobody yet.
@@ -205,15 +208,19 @@ pub fn take(job: &Job, step: &str, wait: Wait) -> Result<Option<Taken>> {
     }
     let taken = match snapshot::take(&job.work, &setup, step, &SystemClock) {
         Ok(taken) => taken,
+        Err(error) if wait == Wait::UntilShipped => {
+            return Err(error.context(format!("no checkpoint was taken after step {step}")));
+        }
         Err(error) => {
             note!("forebay: no checkpoint was taken after step {step}: {}", chain(&error));
             return Ok(None);
         }
     };
     if wait == Wait::UntilShipped {
-        ship::run(&job.work, Until::Waited)?;
+        let number = taken.number;
+        ship::run(&job.work, Until::Waited).with_context(|| format!("checkpoint {number}"))?;
         if let Some(trouble) = ship::trouble(&job.work)? {
-            note!("forebay: checkpoint {}: {}", trouble.number, trouble.reason);
+            bail!("checkpoint {}: {}", trouble.number, trouble.reason);
         }
         return Ok(Some(taken));
     }

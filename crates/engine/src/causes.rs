@@ -8,6 +8,22 @@ pub fn chain(error: &anyhow::Error) -> String {
     })
 }
 
+/// The number of the operating system's answer among the causes of an error.
+#[must_use]
+pub fn number_of(error: &anyhow::Error) -> Option<i32> {
+    error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>()?.raw_os_error())
+}
+
+/// Whether a file system did not answer, or answered that what was there is not reached from this machine now: its daemon has
+/// died, or the fileset has another owner since (docs/semantics.md).
+#[must_use]
+pub fn is_out_of_reach(number: i32) -> bool {
+    matches!(
+        number,
+        libc::ENOTCONN | libc::ECONNABORTED | libc::ESTALE | libc::ETIMEDOUT | libc::EHOSTDOWN
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

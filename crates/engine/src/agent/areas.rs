@@ -133,22 +133,23 @@ impl Areas {
         self.clears_ms
     }
 
-    /// Takes areas away at once, before any later order, and removes what is in them meanwhile.
+    /// Takes areas away and removes what is in them, unless a start of their task is on the machine or they are others by then: the
+    /// agent goes on meanwhile, as its lease does not wait for file systems.
     pub fn reap(&self, query: u64, areas: Vec<Area>) {
-        let (places, hosts) = (&self.places, &self.hosts);
-        let (mut taken, mut faults) = (Vec::new(), Vec::new());
-        for area in areas {
-            if let Some(host) = area::host_with_run(hosts, area.task) {
-                faults.push(format!("{}: {host} has a start of it", area.path.display()));
-                continue;
-            }
-            match places.take_away(&area) {
-                Ok(aside) => taken.push((area, aside)),
-                Err(error) => faults.push(format!("{error:#}")),
-            }
-        }
+        let (places, hosts) = (self.places.clone(), self.hosts.clone());
         let inputs = self.inputs.clone();
         self.removals.give(move || {
+            let (mut taken, mut faults) = (Vec::new(), Vec::new());
+            for area in areas {
+                if let Some(host) = area::host_with_run(&hosts, area.task) {
+                    faults.push(format!("{}: {host} has a start of it", area.path.display()));
+                    continue;
+                }
+                match places.take_away(&area) {
+                    Ok(aside) => taken.push((area, aside)),
+                    Err(error) => faults.push(format!("{error:#}")),
+                }
+            }
             let mut removed = Vec::new();
             for (area, aside) in taken {
                 match tree::remove(&aside) {

@@ -18,7 +18,8 @@ pub fn keep(folder: &Path, number: Number, job_host: &HostName, host: &HostName)
     let manifest = shelf.read(number)?;
     let mut before = Kept::default();
     for earlier in shelf.numbers()?.into_iter().filter(|earlier| *earlier <= number) {
-        if let Some(kept) = shelf.kept(earlier)? {
+        // What cannot be read says nothing: all is copied then.
+        if let Ok(Some(kept)) = shelf.kept(earlier) {
             before = kept;
             break;
         }

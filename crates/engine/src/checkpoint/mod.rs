@@ -419,7 +419,11 @@ pub fn make_place_if_missing(place: &Path) -> Result<()> {
     if place.is_dir() { Ok(()) } else { make_place(place) }
 }
 
-fn sync_folder(folder: &Path) -> Result<()> {
+/// Has the names in a folder survive a crash once this returns.
+///
+/// # Errors
+/// If it cannot be synced.
+pub fn sync_folder(folder: &Path) -> Result<()> {
     let synced = File::open(folder).and_then(|folder| folder.sync_all());
     synced.with_context(|| format!("cannot sync {}", folder.display()))
 }

@@ -22,6 +22,7 @@ use super::{
     FOLDER, Manifest, Number, Setup, Shelf, copy, read_json, read_json_if_there, sync_folder,
     write_json,
 };
+use crate::causes::{is_out_of_reach, number_of};
 use crate::home::GridHome;
 use crate::protocol::client::Client;
 use crate::protocol::{Answer, Ask};
@@ -31,6 +32,12 @@ const KEEP_AGAIN: Duration = Duration::from_secs(5);
 
 /// For how long a command that waits has others asked.
 const KEEP_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often a snapshot is tried to be shipped to a place that is out of reach, as while another node takes it over.
+const SHIP_TRIES: u32 = 30;
+
+/// How long after it is tried again.
+const SHIP_AGAIN: Duration = Duration::from_secs(1);
 
 /// What went wrong last: `status.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +70,7 @@ pub enum Until {
 /// Ships what waits, and has it copied by another host if it must be.
 ///
 /// # Errors
-/// If the work area cannot be read. What could not be shipped is in [`trouble`].
+/// If the work area cannot be read, or what was waited for does not count yet. What could not be shipped is in [`trouble`].
 pub fn run(work: &Path, until: Until) -> Result<()> {
     let setup = super::setup_of(work)?.context("this job has no place for checkpoints")?;
     let own = work.join(FOLDER);
@@ -91,26 +98,40 @@ fn to_the_end(work: &Path, setup: &Setup, until: Until, _lock: &File) -> Result<
     let begun = SystemClock.instant();
     loop {
         ship_all(work, setup)?;
-        let shelf = Shelf::at(&setup.place);
-        let Some(number) = shelf.numbers()?.first().copied() else { return Ok(()) };
-        if !setup.bounds.elsewhere || shelf.kept(number)?.is_some() {
-            shelf.prune(number)?;
-            if pending(work)?.is_empty() {
-                return Ok(());
+        let mut latest = None;
+        match make_it_count(setup, &mut latest) {
+            Ok(()) => {
+                // What was noted of later ones stays.
+                if trouble(work)?.is_some_and(|trouble| Some(trouble.number) == latest) {
+                    forget_trouble(work);
+                }
+                if pending(work)?.is_empty() {
+                    return Ok(());
+                }
             }
-            continue;
-        }
-        if let Err(error) = have_it_kept(setup, number) {
-            note(work, number, &format!("no other host has copied it yet: {error:#}"))?;
-            let waited = SystemClock.instant().saturating_duration_since(begun);
-            if until == Until::Waited && waited >= KEEP_PATIENCE {
-                return Ok(());
+            Err(error) => {
+                if let Some(number) = latest {
+                    note(work, number, &format!("{error:#}"))?;
+                }
+                let waited = SystemClock.instant().saturating_duration_since(begun);
+                if until == Until::Waited && waited >= KEEP_PATIENCE {
+                    return Err(error);
+                }
+                std::thread::sleep(KEEP_AGAIN);
             }
-            std::thread::sleep(KEEP_AGAIN);
-        } else {
-            forget_trouble(work);
         }
     }
+}
+
+/// Has another host copy the latest checkpoint if it must, and removes those before it.
+fn make_it_count(setup: &Setup, latest: &mut Option<Number>) -> Result<()> {
+    let shelf = Shelf::at(&setup.place);
+    *latest = shelf.numbers()?.first().copied();
+    let Some(number) = *latest else { return Ok(()) };
+    if setup.bounds.elsewhere && shelf.kept(number)?.is_none() {
+        have_it_kept(setup, number).context("no other host has copied it yet")?;
+    }
+    shelf.prune(number)
 }
 
 /// Ships what waits, when there is no room for more snapshots.
@@ -122,7 +143,7 @@ pub(super) fn ship_pending(work: &Path, setup: &Setup) -> Result<()> {
 fn ship_all(work: &Path, setup: &Setup) -> Result<()> {
     for number in pending(work)? {
         let folder = pending_folder(work).join(number.to_string());
-        match ship(&folder, number, setup) {
+        match ship_patiently(&folder, number, setup) {
             Ok(()) => forget_trouble(work),
             Err(error) => note(work, number, &format!("{error:#}"))?,
         }
@@ -138,6 +159,24 @@ fn note(work: &Path, number: Number, reason: &str) -> Result<()> {
 
 fn forget_trouble(work: &Path) {
     let _ = std::fs::remove_file(work.join(FOLDER).join("status.json"));
+}
+
+/// Ships one snapshot, again while the place is out of reach.
+fn ship_patiently(folder: &Path, number: Number, setup: &Setup) -> Result<()> {
+    for _ in 1..SHIP_TRIES {
+        match ship(folder, number, setup) {
+            Err(error) if number_of(&error).is_some_and(is_short_outage) => {
+                std::thread::sleep(SHIP_AGAIN);
+            }
+            shipped => return shipped,
+        }
+    }
+    ship(folder, number, setup)
+}
+
+/// What a file system says while another node takes it over.
+fn is_short_outage(number: i32) -> bool {
+    is_out_of_reach(number) || number == libc::EIO
 }
 
 /// Ships one snapshot.

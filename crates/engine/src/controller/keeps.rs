@@ -54,7 +54,8 @@ impl Keeps {
             return refused(RefusalKind::TooMany, "other checkpoints are being copied");
         }
         let others: Vec<&HostName> = hosts.iter().filter(|host| **host != job_host).collect();
-        let chosen = task.job.0.checked_rem(others.len() as u64);
+        // Who asks again gets another host: the one before may have no place for checkpoints.
+        let chosen = task.job.0.wrapping_add(self.next).checked_rem(others.len() as u64);
         let Some(place) = chosen.and_then(|place| usize::try_from(place).ok()) else {
             return refused(RefusalKind::WrongState, "no other host is connected");
         };

@@ -221,8 +221,8 @@ impl Sessions {
             Purpose::Asked { orphans, .. } => *orphans,
             Purpose::Sweep => Orphans::Removed,
         };
-        let unsure = unsure(&away, &open.faults);
-        // Whether one is an orphan does not hang on the others.
+        // Whether one is an orphan does not hang on the others, nor on those of a host that cannot look.
+        let unsure = away.first().map(unsure);
         open.faults.extend(
             more.iter().map(|host| format!("{host}: there are more; run the command again")),
         );
@@ -263,18 +263,11 @@ impl Sessions {
     }
 }
 
-/// Why nothing may be removed.
-fn unsure(away: &BTreeSet<HostName>, faults: &[String]) -> Option<String> {
-    match (away.first(), faults.first()) {
-        (Some(host), _) => Some(format!(
-            "{host} is unreachable, so its running jobs are not known: nothing is removed until \
-             it is back or given up"
-        )),
-        (None, Some(fault)) => {
-            Some(format!("nothing is removed, because not every area could be read: {fault}"))
-        }
-        (None, None) => None,
-    }
+/// Why nothing may be removed while a host is away.
+fn unsure(host: &HostName) -> String {
+    format!(
+        "{host} is unreachable, so its running jobs are not known: nothing is removed until it is back or given up"
+    )
 }
 
 fn refuse(purpose: &Purpose, reason: String) {

@@ -103,15 +103,23 @@ impl Lookout {
     /// Follows etcd for good, and cuts connections to leaders that lead no more.
     pub fn watch(&self, tunnels: &Tunnels) {
         let watch = self.client.watch(Keys::one(self.key.clone()), self.from);
+        let mut has_gap = false;
         loop {
             match watch.next(if self.leads_here().is_some() { LOOK_HERE } else { LOOK }) {
                 Some(Event::Put(pair)) => self.set(read(Some(&pair))),
                 Some(Event::Deleted { .. }) => self.set(None),
-                Some(Event::Gap { .. }) => match self.client.get(self.key.clone()) {
-                    Ok(found) => self.set(read(found.as_ref())),
-                    Err(error) => tracing::warn!("the leading controller is not known: {error}"),
-                },
+                Some(Event::Gap { .. }) => has_gap = true,
                 None => {}
+            }
+            // A gap is told once: what was missed is asked for until etcd answers.
+            if has_gap {
+                match self.client.get(self.key.clone()) {
+                    Ok(found) => {
+                        self.set(read(found.as_ref()));
+                        has_gap = false;
+                    }
+                    Err(error) => tracing::warn!("the leading controller is not known: {error}"),
+                }
             }
             let term = self.leader().map(|leader| leader.term);
             tunnels.keep(|tag| tag == UNTIED || Some(tag) == term);

@@ -23,7 +23,7 @@ use rustix::process::Signal;
 use super::Shim;
 use super::beginning::{Lease, Reading};
 use super::orders::WARN;
-use crate::run::{Log, Task, Wanted, request, uptime_ms};
+use crate::run::{End, Log, Task, Wanted, request, uptime_ms};
 
 /// How often orders are read; more often if the lease is short.
 const READ_MS: u64 = 1_000;
@@ -68,6 +68,32 @@ pub fn serve(folder: &Path) -> Result<()> {
     let orders = Orders { path: allocation.orders, lease_ms: allocation.lease_ms, reading };
     std::thread::Builder::new().name("orders".to_owned()).spawn(move || orders.keep())?;
     shim.hold(&run)
+}
+
+/// How often the end of a job is said again that could not be said.
+const END_TRIES: u32 = 60;
+
+/// How long after.
+pub const END_AGAIN: Duration = Duration::from_secs(5);
+
+/// Says how the job of a run ended, again by its path if the file that was open since its beginning is out of reach, as after
+/// another node has taken it over.
+///
+/// # Errors
+/// Why it could not be said in the end.
+pub fn say_end(log: Log<'_>, run: &Path, end: &End, again: Duration) -> Result<()> {
+    let mut said = log.say_end(end);
+    for _ in 0..END_TRIES {
+        let Err(error) = &said else { break };
+        tracing::warn!("the end of the job cannot be recorded yet: {error:#}");
+        std::thread::sleep(again);
+        said = OpenOptions::new()
+            .append(true)
+            .open(run)
+            .with_context(|| run.display().to_string())
+            .and_then(|file| Log::of(file.as_fd()).say_end(end));
+    }
+    said
 }
 
 /// Says which job of Slurm holds the run, unless one has said so before.
@@ -172,5 +198,34 @@ fn obey(reading: &Reading, order: &str) {
     };
     if let Some(signal) = signal {
         let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use forebay_grid::event::Loss;
+
+    use super::*;
+
+    #[test]
+    fn an_end_that_cannot_be_said_by_the_open_file_is_said_by_its_path_once_that_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (run, elsewhere) = (folder.path().join("7.0.1"), folder.path().join("elsewhere"));
+        std::fs::write(&run, "{}\n").unwrap();
+        // What has no right to write stands for what is stale.
+        let stale = File::open(&run).unwrap();
+        std::fs::rename(&run, &elsewhere).unwrap();
+        let end = End::Lost(Loss::Holder);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(30));
+                std::fs::rename(&elsewhere, &run).unwrap();
+            });
+            say_end(Log::of(stale.as_fd()), &run, &end, Duration::from_millis(50)).unwrap();
+        });
+        let said = std::fs::read_to_string(&run).unwrap();
+        assert_eq!(said.lines().filter(|line| line.starts_with("end ")).count(), 1, "{said}");
     }
 }

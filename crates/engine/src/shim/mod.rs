@@ -55,7 +55,7 @@ use signal_hook::iterator::Signals;
 use crate::area::spare::Spare;
 use crate::area::{self, Left, bytes_below};
 use crate::cgroup::{Group, Limits};
-use crate::checkpoint::{Setup, make_place_if_missing, restore};
+use crate::checkpoint::{self, Setup, restore};
 use crate::run::request::{self, Word};
 use crate::run::{End, Log, Task, fence, uptime_ms};
 use crate::terminal::job::{Caller, Ends};
@@ -183,7 +183,10 @@ impl Shim {
                 fault.into_end()
             }
         };
-        log.say_end(&end)
+        match task.allocation {
+            Some(_) => allocation::say_end(log, run, &end, allocation::END_AGAIN),
+            None => log.say_end(&end),
+        }
     }
 
     /// Watches a job that is a service. After one this shim takes no other job: a check may still run.
@@ -325,8 +328,11 @@ fn bring_back(task: &Task, account: &Account) -> Result<()> {
     let (Some(place), Some(bounds)) = (&task.checkpoints, task.launch.checkpoint_bounds) else {
         return Ok(());
     };
-    make_place_if_missing(place.parent().context("a job's folder lies in a place")?)?;
+    let above = place.parent().context("a job's folder lies in a place")?;
+    checkpoint::make_place_if_missing(above)?;
     area::make(place, Left::Kept, account)?;
+    // Only root can make it, and it must be there as long as the job runs: also when the node that keeps its name goes down.
+    checkpoint::sync_folder(above)?;
     let setup = Setup {
         attempt: task.launch.attempt,
         host: task.host.clone(),

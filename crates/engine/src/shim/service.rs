@@ -200,6 +200,10 @@ impl Shared {
     fn say(&self, state: &mut State, why: Option<String>) {
         let health = Health { ready: why.is_none(), why, address: self.task.address.clone() };
         if state.told.as_ref() == Some(&health) {
+            // What could not be written, or was lost with the node that had its name, is written again.
+            if health.ready && !self.has_address(state) {
+                self.publish_address(state);
+            }
             return;
         }
         if let Err(error) = self.run.say_health(&health) {
@@ -243,6 +247,13 @@ impl Shared {
                 tracing::warn!(%task, "the address file {path} cannot be written: {error:#}");
             }
         }
+    }
+
+    /// Whether the file is what was written here, if there is to be one.
+    fn has_address(&self, state: &State) -> bool {
+        let Some(path) = self.address_file() else { return true };
+        let there = self.account.act(|| std::fs::read(path).ok());
+        state.address.is_some() && there.is_ok_and(|there| there == state.address)
     }
 
     /// Removes the file again, if it is what was written here.

@@ -46,7 +46,8 @@ enum Verb {
     Done {
         /// Name of the step.
         step: String,
-        /// Wait until the checkpoint is shipped and would survive this host; at most a minute for another host to copy it.
+        /// Wait until the checkpoint is shipped and would survive this host; at most a minute for another host to copy it. If it
+        /// does not, the command fails, and the step has finished nevertheless.
         #[arg(long)]
         wait: bool,
         /// Print what the checkpoint costs.

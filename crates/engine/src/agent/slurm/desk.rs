@@ -17,7 +17,7 @@ use super::call::{Answer, call};
 use super::command::{
     FORMAT, Reached, Refused, Row, mark, number, refused, rows, script, submission,
 };
-use super::exchange::{CONTINUE, Ordered, Place, STOP};
+use super::exchange::{CONTINUE, END, Ordered, Place, STOP};
 use super::held::{Do, Held, Stage, StepSignal};
 use super::record::{Known, Record};
 use super::{Start, name_of};
@@ -68,6 +68,8 @@ pub enum Note {
 struct Kept {
     held: Held,
     record: Record,
+    /// Orders that could not be written yet.
+    unwritten: Vec<String>,
     /// Until Slurm has it.
     task: Option<Box<Task>>,
 }
@@ -133,7 +135,7 @@ impl Desk {
         held.recall(&known, ordered);
         held.has_ended = known.end.is_some();
         let task = known.id.is_none().then(|| Box::new(known.task));
-        self.kept.insert(start, Kept { held, record, task });
+        self.kept.insert(start, Kept { held, record, unwritten: Vec::new(), task });
     }
 
     /// Works until the agent is gone.
@@ -165,7 +167,8 @@ impl Desk {
         match note {
             Note::Launch { start, task, record } => {
                 let held = Held::new(&task, Stage::Unsent);
-                self.kept.insert(start, Kept { held, record, task: Some(task) });
+                let task = Some(task);
+                self.kept.insert(start, Kept { held, record, unwritten: Vec::new(), task });
             }
             Note::Kill(start) => {
                 if let Some(kept) = self.kept.get_mut(&start) {
@@ -219,12 +222,35 @@ impl Desk {
         }
     }
 
-    fn order(&self, start: Start, order: &str) {
-        if self.kept.get(&start).is_none_or(|kept| kept.held.has_ended) {
+    fn order(&mut self, start: Start, order: &str) {
+        let Some(kept) = self.kept.get_mut(&start).filter(|kept| !kept.held.has_ended) else {
             return;
+        };
+        kept.unwritten.push(order.to_owned());
+        if let Err(error) = self.write_orders(start) {
+            tracing::warn!(order, "a job in Slurm gets no order yet: {error:#}");
         }
-        if let Err(error) = self.place.order(&name_of(start), order) {
-            tracing::warn!(order, "a job in Slurm gets no order: {error:#}");
+    }
+
+    /// Writes the orders of a start, the oldest first. Those that cannot be written now are tried again at the next look.
+    fn write_orders(&mut self, start: Start) -> Result<()> {
+        let (place, name) = (&self.place, name_of(start));
+        let Some(kept) = self.kept.get_mut(&start) else { return Ok(()) };
+        while let Some(order) = kept.unwritten.first() {
+            place.order(&name, order)?;
+            kept.unwritten.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Has the holder of a start that Slurm has given up end its job.
+    fn fence(&mut self, start: Start) {
+        let has_said = |kept: &Kept| kept.unwritten.iter().any(|order| order == END);
+        if self.kept.get(&start).is_some_and(|kept| !has_said(kept)) {
+            self.order(start, END);
+        }
+        if let Some(kept) = self.kept.get_mut(&start).filter(|kept| kept.unwritten.is_empty()) {
+            kept.held.fenced(uptime_ms());
         }
     }
 
@@ -340,6 +366,8 @@ impl Desk {
         let now_ms = uptime_ms();
         let starts: Vec<Start> = self.kept.keys().copied().collect();
         for start in starts {
+            // That they are late was said when the first one failed.
+            let _ = self.write_orders(start);
             let (place, name) = (&self.place, name_of(start));
             let Some(kept) = self.kept.get_mut(&start) else { continue };
             let due = kept.held.due(now_ms, || place.log(&name));
@@ -355,6 +383,7 @@ impl Desk {
                 }
                 Some(Do::SignalSteps(id, signal)) => self.signal_steps(start, id, signal),
                 Some(Do::Order(order)) => self.order(start, order),
+                Some(Do::Fence) => self.fence(start),
                 Some(Do::End(end)) => self.end(start, end),
             }
         }
@@ -442,7 +471,7 @@ impl Desk {
         let starts: Vec<Start> = self.kept.iter().filter(alive).map(|(start, _)| *start).collect();
         let mut ids = Vec::new();
         for start in &starts {
-            self.order(*start, "end");
+            self.order(*start, END);
             let stage = self.kept.get(start).map(|kept| kept.held.stage);
             if let Some(Stage::Sent { id }) = stage {
                 ids.push(id.to_string());

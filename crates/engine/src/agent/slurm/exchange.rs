@@ -32,6 +32,8 @@ const LOG_BYTES_MAX: u64 = 4 << 10;
 pub const WARN: &str = "warn";
 pub const STOP: &str = "stop";
 pub const CONTINUE: &str = "continue";
+/// The order that kills a job at once.
+pub const END: &str = "end";
 
 /// What a holder was told up to now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,6 +98,11 @@ impl Place {
             fchown(&file, user, group).with_context(shown)?;
             // Last: until then nobody else can change anything in it.
             std::os::unix::fs::chown(&path, user, group).with_context(shown)?;
+            // The holder could not begin if the folder were root's again.
+            file.sync_all().with_context(shown)?;
+        }
+        for folder in [path.as_path(), &self.0] {
+            File::open(folder).and_then(|folder| folder.sync_all()).with_context(shown)?;
         }
         Ok(())
     }
@@ -129,7 +136,10 @@ impl Place {
     pub fn order(&self, run: &str, order: &str) -> Result<()> {
         let path = self.orders(run);
         let shown = || path.display().to_string();
-        let mut file = File::options().append(true).open(&path).with_context(shown)?;
+        let mut options = File::options();
+        // It may have been lost with the node that had its name.
+        let options = options.append(true).create(true).mode(0o644);
+        let mut file = options.open(&path).with_context(shown)?;
         file.write_all(format!("{order}\n").as_bytes()).with_context(shown)?;
         file.sync_all().with_context(shown)
     }

@@ -44,8 +44,8 @@ pub struct Held {
     row: Option<Row>,
     /// Since when Slurm says that it is over, or does not know it any more, and in which state.
     over: Option<(u64, String)>,
-    /// Whether its holder was told to end because Slurm has given it up.
-    pub is_fenced: bool,
+    /// Since when its holder is told to end, because Slurm has given it up.
+    fenced_ms: Option<u64>,
     lease_ms: u64,
     memory: Option<forebay_base::ByteSize>,
     /// Since when it is to end.
@@ -110,6 +110,8 @@ pub enum Do {
     SignalSteps(u64, StepSignal),
     /// Tell its holder.
     Order(&'static str),
+    /// Have its holder end the job, which Slurm has given up.
+    Fence,
     /// It is over.
     End(End),
 }
@@ -124,7 +126,7 @@ impl Held {
             started: false,
             row: None,
             over: None,
-            is_fenced: false,
+            fenced_ms: None,
             lease_ms: task.allocation.as_ref().map_or(0, |allocation| allocation.lease_ms),
             memory: task.launch.spec.memory,
             killed_ms: None,
@@ -221,7 +223,9 @@ impl Held {
         // What was killed because Slurm has given it up is lost. Another end came before that.
         let is_killed = matches!(&end, End::Exited { exit: Exit::Signal(9), .. });
         match &self.over {
-            Some((_, state)) if self.is_fenced && is_killed => Some(self.unsaid(state, "")),
+            Some((_, state)) if self.fenced_ms.is_some() && is_killed => {
+                Some(self.unsaid(state, ""))
+            }
             Some(_) | None => Some(end),
         }
     }
@@ -336,6 +340,11 @@ impl Held {
         Some(order)
     }
 
+    /// Its holder can read that it is to end.
+    pub fn fenced(&mut self, now_ms: u64) {
+        self.fenced_ms = Some(now_ms);
+    }
+
     fn due_when_over(
         &mut self,
         since_ms: u64,
@@ -345,10 +354,11 @@ impl Held {
     ) -> Option<Do> {
         let is_given_up = state == UNKNOWN
             || self.row.as_ref().is_some_and(|row| row.reached() == Reached::GivenUp);
-        if is_given_up && !self.is_fenced {
-            self.is_fenced = true;
-            return Some(Do::Order("end"));
-        }
+        let since_ms = match self.fenced_ms {
+            Some(fenced_ms) => since_ms.max(fenced_ms),
+            None if is_given_up => return Some(Do::Fence),
+            None => since_ms,
+        };
         // A holder that reads no orders ends its job when its lease is over, and needs a moment for it.
         let patience_ms =
             if is_given_up { self.lease_ms + self.lease_ms / 10 + 1_000 } else { VISIBLE_MS };

@@ -123,7 +123,10 @@ fn what_slurm_has_given_up_is_over_once_its_holder_cannot_run_any_more() {
         held.see(row("RUNNING", "None"), 1, 2);
         held.hear(started());
         held.see(lost.clone(), 1_000, 1_000);
-        assert!(matches!(due(&mut held, 1_000), Some(Do::Order("end"))));
+        assert!(matches!(due(&mut held, 500), Some(Do::Fence)));
+        let much_later = 1_000 + 10 * LEASE_MS;
+        assert!(matches!(due(&mut held, much_later), Some(Do::Fence)), "it could not be told so");
+        held.fenced(1_000);
         assert!(due(&mut held, 1_000 + LEASE_MS).is_none(), "its lease may last");
         let over = due(&mut held, 1_000 + LEASE_MS + LEASE_MS / 10 + 1_000);
         assert!(matches!(over, Some(Do::End(End::Lost(Loss::Slurm(state)))) if state == named));
