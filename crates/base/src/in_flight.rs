@@ -316,12 +316,16 @@ mod tests {
     #[test]
     fn requests_of_all_threads_are_listed_the_oldest_first() {
         std::thread::scope(|scope| {
+            // Dropped at the end, which ends the requests.
+            let mut ends = Vec::new();
             for ino in [74, 75] {
                 let (tell, told) = std::sync::mpsc::channel();
+                let (end, ended) = std::sync::mpsc::channel::<()>();
+                ends.push(end);
                 scope.spawn(move || {
                     let _begun = begin(request(&"lookup", ino));
                     tell.send(()).unwrap();
-                    std::thread::sleep(Duration::from_millis(200));
+                    let _ = ended.recv();
                 });
                 told.recv().unwrap();
             }

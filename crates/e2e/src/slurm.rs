@@ -59,7 +59,7 @@ impl Slurm {
     pub fn start_in(folder: &Path, nodes: u32, network: Option<&Path>) -> Slurm {
         let (cores, partitions) = (CORES as usize, &["batch", "long"]);
         let scheduler = "batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=5";
-        let more = "SlurmdTimeout=5\nKillWait=5\n";
+        let more = "SlurmdTimeout=15\nKillWait=5\n";
         Slurm::start_site(folder, &Site { nodes, cores, partitions, scheduler, more, network })
     }
 

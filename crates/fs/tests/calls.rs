@@ -237,13 +237,18 @@ fn a_listing_of_thousands_of_names_takes_few_calls_and_misses_none() {
         // The owner vouches from now on.
         two.fs.names(data);
         let (cost_of, mut found) = site.cost(|| two.fs.names(top));
-        assert!(cost_of.calls <= parts, "{names} names of {bytes} bytes: {cost_of:?}");
+        // The owner's word of 5 s may end meanwhile, and takes one more call then.
+        assert!(cost_of.calls <= parts + 1, "{names} names of {bytes} bytes: {cost_of:?}");
         found.sort();
         expected.sort();
         assert_eq!(found, expected);
         // It is kept.
-        let (cost_of, again) = site.cost(|| two.fs.names(top));
-        assert_eq!((cost_of, again.len()), (cost(0), expected.len()));
+        let is_free = || {
+            let (cost_of, again) = site.cost(|| two.fs.names(top));
+            assert_eq!(again.len(), expected.len());
+            cost_of == cost(0)
+        };
+        assert!((0..3).any(|_| is_free()), "{names} names of {bytes} bytes are not kept");
     }
 }
 

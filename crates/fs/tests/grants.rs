@@ -232,7 +232,7 @@ fn a_change_waits_for_a_node_that_does_not_answer_only_as_long_as_it_is_vouched_
     // The next one waits for nobody.
     let begun = SystemClock.instant();
     one.set_attributes(ino, chmod(0o640)).unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert!(begun.elapsed() < Duration::from_secs(3));
     site.nodes.thaw(TWO);
     assert_eq!(two.getattr(ino).unwrap().mode, 0o640, "what it cached is void");
     assert!(two.check_lineage(ino, kept).is_ok(), "it keeps its files");
@@ -260,7 +260,7 @@ fn a_client_whose_owner_does_not_answer_uses_nothing_beyond_the_owners_word() {
     let (calls, _) = site.calls(|| two.getattr(ino).unwrap());
     assert_eq!(calls, 1, "the owner is asked for its word, not for the attributes");
     // The owner is sure of its lease for less.
-    let left = Duration::from_millis(300);
+    let left = Duration::from_secs(2);
     std::thread::sleep(pause);
     one.answer_until(Some(site.clock.boottime() + left));
     two.getattr(ino).unwrap();

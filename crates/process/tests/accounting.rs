@@ -182,7 +182,7 @@ fn ending_all_ends_the_willing_the_deaf_and_the_stopped_with_their_children() {
         .collect();
     let up = |name: &str| folder.path().join(format!("{name}.up")).exists();
     wait_until("all children", || up("willing") && up("deaf") && up("stopped"));
-    end_all(&mut children, Duration::from_millis(500)).unwrap();
+    end_all(&mut children, Duration::from_secs(5)).unwrap();
     let signals: Vec<Option<i32>> =
         children.iter_mut().map(|child| child.wait().unwrap().status.signal()).collect();
     assert_eq!(signals, [libc::SIGTERM, libc::SIGKILL, libc::SIGTERM].map(Some));

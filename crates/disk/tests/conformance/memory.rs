@@ -113,7 +113,8 @@ fn a_data_sync_covers_bytes_and_growth_but_not_the_name() {
 #[test]
 fn a_crashed_machine_may_lose_what_no_sync_covered() {
     let mut outcomes = BTreeSet::new();
-    for seed in seeds(SEEDS, "conformance a_crashed_machine_may_lose_what_no_sync_covered") {
+    // One of 32 keeps all: so many that one of them does.
+    for seed in seeds(3 * SEEDS, "conformance a_crashed_machine_may_lose_what_no_sync_covered") {
         let disk = memory_disk(GIB);
         let object = published(&disk, 1);
         object.write_at(0, &[1; 8192]).unwrap();

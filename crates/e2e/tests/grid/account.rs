@@ -264,9 +264,9 @@ fn what_a_running_job_reads_and_writes_is_known_while_it_runs() {
 #[test]
 fn finished_jobs_are_simulated_on_more_machines() {
     let grid = Fixture::start();
-    // Each takes all slots of the host.
+    // Each takes all slots of the host, for much longer than it takes to start the next one.
     for _ in 0..5 {
-        grid.submit(&["-n", "4"], "sleep 0.5");
+        grid.submit(&["-n", "4"], "sleep 2");
     }
     wait_until("they have ended", LIMIT, || {
         json(&grid, &["jobs"]).as_array().is_some_and(Vec::is_empty)

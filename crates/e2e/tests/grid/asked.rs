@@ -101,7 +101,7 @@ fn jobs_begin_and_end_at_their_times() {
     site.says(&format!("scontrol update JobId={later} StartTime=now"));
     grid.wait_for(&later, "done");
     let ended =
-        grid.forebay(&["submit", "--deadline", "+5 s", "--wait", "--", "sleep", "600"], &[]);
+        grid.forebay(&["submit", "--deadline", "+20 s", "--wait", "--", "sleep", "600"], &[]);
     assert_eq!(ended.status.code(), Some(143), "{}", ended.stderr);
     assert!(ended.stderr.contains("was killed at its --deadline"), "{}", ended.stderr);
     site.refuses("bsub -b 25:00 true", "hour:minute");

@@ -31,7 +31,7 @@ fn a_reservation_keeps_others_away_and_its_jobs_end_with_it() {
     grid.forebay(&["reservation", "delete", "course"], &[]).succeeds();
     grid.wait_for(&more, "done");
     // A short one: what runs in it ends with it.
-    let short = [&create[..], &["--duration", "3 s"]].concat();
+    let short = [&create[..], &["--duration", "15 s"]].concat();
     grid.forebay(&short, &[]).succeeds();
     let inside = grid.submit(&["--reservation", "course"], "sleep 605 & wait");
     grid.wait_for(&inside, "time_limit");

@@ -120,7 +120,7 @@ fn a_service_is_found_by_its_name_and_starts_again_when_it_is_killed() {
 #[test]
 fn a_check_command_says_whether_a_service_is_ready_and_one_that_is_not_is_started_again() {
     let grid = started(
-        "service_check_interval = \"200 ms\"\nservice_unready_max = \"2 s\"\nservice_pause = \"200 ms\"\n",
+        "service_check_interval = \"1 s\"\nservice_unready_max = \"6 s\"\nservice_pause = \"200 ms\"\n",
     );
     let script = "echo up >>starts; exec sleep 600";
     let more = ["--check", "test -e good -a -n \"$FOREBAY_SERVICE\"", "--", "sh", "-c", script];
@@ -131,7 +131,7 @@ fn a_check_command_says_whether_a_service_is_ready_and_one_that_is_not_is_starte
     wait_until("it was started again", LIMIT, || grid.lines("starts").len() >= 2);
     std::fs::write(grid.jobs.join("good"), "").unwrap();
     grid.forebay(&["service", "show", "loader", "--wait"], &[]).succeeds();
-    assert_eq!(show(&grid, "loader")["state"], "ready");
+    wait_until("it is shown as ready", LIMIT, || show(&grid, "loader")["state"] == "ready");
 }
 
 #[test]

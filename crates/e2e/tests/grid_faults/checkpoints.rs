@@ -9,7 +9,7 @@ use forebay_e2e::wait_until;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::{Fixture, LIMIT, SHORT};
+use crate::fixture::{Fixture, LIMIT, STEADY};
 
 /// Two steps. After the first one the first start goes on with what is not part of any step.
 const SCRIPT: &str = r#"
@@ -54,7 +54,7 @@ fn a_job_whose_host_died_starts_on_another_one_at_its_last_finished_step() {
     let folder = scratch_folder();
     let (work, above) = (folder.path().join("w-{host}"), folder.path().join("checkpoints"));
     let words = ["--work", work.to_str().unwrap(), "--checkpoints", above.to_str().unwrap()];
-    let settings = format!("{SHORT}reap_interval = \"1 s\"\n");
+    let settings = format!("{STEADY}reap_interval = \"1 s\"\n");
     let grid = Fixture::start_with(2, &settings, &words);
     let variable = format!("FOREBAY={}", forebay().display());
     let options = ["--checkpoint", "--rerunnable", "-m", "h1+1 h2", "--env", &variable];
@@ -101,7 +101,7 @@ fn a_place_for_checkpoints_that_was_removed_is_made_again_for_jobs_and_for_the_r
 {
     let folder = scratch_folder();
     let above = folder.path().join("checkpoints");
-    let settings = format!("{SHORT}reap_interval = \"1 s\"\n");
+    let settings = format!("{STEADY}reap_interval = \"1 s\"\n");
     let grid = Fixture::start_with(1, &settings, &["--checkpoints", above.to_str().unwrap()]);
     let variable = format!("FOREBAY={}", forebay().display());
     std::fs::remove_dir_all(&above).unwrap();
@@ -116,7 +116,7 @@ fn a_place_for_checkpoints_that_was_removed_is_made_again_for_jobs_and_for_the_r
 fn checkpoints_beyond_the_setting_are_refused_with_its_name_and_the_job_goes_on() {
     let folder = scratch_folder();
     let above = folder.path().join("checkpoints");
-    let settings = format!("{SHORT}checkpoint_bytes_max = \"1 MiB\"\n");
+    let settings = format!("{STEADY}checkpoint_bytes_max = \"1 MiB\"\n");
     let grid = Fixture::start_with(1, &settings, &["--checkpoints", above.to_str().unwrap()]);
     let variable = format!("FOREBAY={}", forebay().display());
     let script = "head -c 2000000 /dev/zero >\"$WORK/big\"; $FOREBAY checkpoint done big --wait; \
@@ -132,7 +132,7 @@ fn checkpoints_beyond_the_setting_are_refused_with_its_name_and_the_job_goes_on(
 #[test]
 fn an_agent_whose_place_for_checkpoints_is_not_mounted_makes_nothing_there() {
     let folder = scratch_folder();
-    let grid = Fixture::start(1, SHORT);
+    let grid = Fixture::start(1, STEADY);
     let place = folder.path().join("mount/data/.checkpoints");
     let (root, place_word) = (grid.root.display().to_string(), place.display().to_string());
     let words = ["agent", &root, "--name", "h9", "--slots", "1", "--checkpoints", &place_word];

@@ -17,8 +17,11 @@ use tempfile::TempDir;
 
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// Short, and yet longer than a busy machine keeps an agent from renewing its lease.
+/// Short: a busy machine may keep an agent from renewing its lease in time, and then its jobs end once more than the test says.
 pub const SHORT: &str = "[general]\nlease = \"3 s\"\nhost_timeout = \"4 s\"\n";
+
+/// Longer than a busy machine keeps an agent from renewing its lease, for tests that know how often each job starts.
+pub const STEADY: &str = "[general]\nlease = \"10 s\"\nhost_timeout = \"12 s\"\n";
 
 /// With [`SHORT`] an agent that is away for longer than this has lost its jobs.
 pub const HOST_TIMEOUT: Duration = Duration::from_secs(4);

@@ -6,7 +6,7 @@ use forebay_e2e::wait_until;
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use crate::fixture::{Fixture, LIMIT, SHORT};
+use crate::fixture::{Fixture, LIMIT, STEADY};
 
 /// Uses more than a second of processor time in a process that nobody waits for, and ends.
 const UNWAITED: &str = "\
@@ -63,7 +63,7 @@ fn counts_everything(cgroup: &str) {
     let table = grid.json(&["usage", "--by", "user"]);
     let charged = cpu_seconds(&table[0]);
     assert!(charged >= 1.0, "fair share and usage: {table}");
-    let killed = grid.submit(&["--time-limit", "4 s"], "sh -c 'while :; do :; done' & wait; wait");
+    let killed = grid.submit(&["--time-limit", "20 s"], "sh -c 'while :; do :; done' & wait; wait");
     grid.wait_for(&killed, "time_limit");
     let spent = cpu_seconds(&used(&grid, &killed));
     assert!(spent >= 0.5, "{spent} s of a job that reached its time limit");
@@ -143,7 +143,7 @@ fn escaped_lives(grid: &Fixture) -> bool {
 
 #[test]
 fn nothing_of_a_job_outlives_a_shim_that_was_killed() {
-    let grid = Fixture::start(1, SHORT);
+    let grid = Fixture::start(1, STEADY);
     assert_ne!(containment(&grid), "tree", "{}", grid.log("h1"));
     let job = with_escaped(&grid);
     assert!(escaped_lives(&grid));
@@ -156,7 +156,7 @@ fn nothing_of_a_job_outlives_a_shim_that_was_killed() {
 
 #[test]
 fn nothing_of_a_job_outlives_agent_and_shim_that_were_killed() {
-    let mut grid = Fixture::start(1, SHORT);
+    let mut grid = Fixture::start(1, STEADY);
     let job = with_escaped(&grid);
     let watchdogs = grid.processes("cmdline", "--watchdog");
     grid.kill_agent("h1");
@@ -170,7 +170,7 @@ fn nothing_of_a_job_outlives_agent_and_shim_that_were_killed() {
 
 #[test]
 fn groups_go_with_their_jobs_and_the_last_with_the_host() {
-    let grid = Fixture::start(1, SHORT);
+    let grid = Fixture::start(1, STEADY);
     assert!(!groups(&grid).is_empty(), "{}", grid.log("h1"));
     let jobs = ["-J", "many[1-20]", "--mem", "1 GiB", "-n", "2"];
     let jobs = grid.submit(&jobs, "setsid sleep 600 & true");

@@ -3,7 +3,7 @@
 use forebay_e2e::wait_until;
 use rustix::process::Signal;
 
-use crate::fixture::{Fixture, LIMIT, SHORT};
+use crate::fixture::{Fixture, LIMIT, SHORT, STEADY};
 
 /// Ends all processes of jobs, as the machine does that goes down.
 fn end_all_jobs(grid: &Fixture) {
@@ -49,7 +49,7 @@ fn a_lease_of_an_earlier_boot_counts_for_nothing_and_its_jobs_are_lost() {
 
 #[test]
 fn jobs_of_a_host_that_is_away_have_ended_before_they_start_elsewhere() {
-    let mut grid = Fixture::start(2, SHORT);
+    let mut grid = Fixture::start(2, STEADY);
     // Without a lock of the kernel's the second start would find the first one alive.
     let script = "exec 9>>lock; flock -n 9 || { echo both >overlap; exit 1; }; \
                   test $FOREBAY_ATTEMPT = 1 || { test -e \"$WORK/kept\"; exit; }; \
@@ -74,7 +74,7 @@ const TWICE: &str = "echo ran >>again; test $FOREBAY_ATTEMPT != 1 || exec sleep 
 
 #[test]
 fn a_controller_that_is_away_for_longer_than_the_lease_starts_again_what_it_may() {
-    let mut grid = Fixture::start(1, SHORT);
+    let mut grid = Fixture::start(1, STEADY);
     let once = grid.submit(&[], "sleep 600");
     let again = grid.submit(&["--rerunnable"], TWICE);
     grid.wait_for(&once, "running");

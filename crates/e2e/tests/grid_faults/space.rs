@@ -7,7 +7,7 @@ use std::path::Path;
 use forebay_e2e::{LoopDisk, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::fixture::{HOST_TIMEOUT, LIMIT, SHORT};
+use crate::fixture::{LIMIT, STEADY};
 use crate::trust::Place;
 
 /// Fills a disk as a job that goes on writing does.
@@ -35,7 +35,7 @@ fn a_full_disk_is_survived(kind: &str) {
     let disk = LoopDisk::make(kind, 320);
     let place = Place::at(disk.path().join("g"));
     fs::create_dir(place.root().join("grid")).expect("makes a folder");
-    fs::write(place.root().join("grid/grid.toml"), SHORT).expect("writes the settings");
+    fs::write(place.root().join("grid/grid.toml"), STEADY).expect("writes the settings");
     place.forebay("up", &["--slots", "4"]).succeeds();
     let go = place.path("go");
     let script = format!("until test -e {}; do sleep 0.1; done; exit 7", go.display());
@@ -60,7 +60,8 @@ fn a_full_disk_is_survived(kind: &str) {
     assert!(place.ask(&["queues"]).stderr.contains("No space left"));
     let said = refused(&["submit", "--", "true"]).expect("there is no space for more jobs");
     assert!(said.contains("No space left") && said.contains("journal"), "{said}");
-    std::thread::sleep(2 * HOST_TIMEOUT);
+    // Longer than lease and timeout together.
+    std::thread::sleep(std::time::Duration::from_secs(24));
     for job in [&job, &other] {
         // A busy agent may be unheard for a moment; one that was given up for want of space runs no more.
         wait_until("it runs", LIMIT, || state(&place, job) == "running");

@@ -15,7 +15,7 @@ pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// Short, and yet longer than a busy machine keeps an agent from renewing its lease.
 pub const SHORT: &str =
-    "[general]\nlease = \"4 s\"\nhost_timeout = \"6 s\"\nreap_interval = \"2 s\"\n";
+    "[general]\nlease = \"10 s\"\nhost_timeout = \"12 s\"\nreap_interval = \"2 s\"\n";
 
 /// Users whom every Debian-like machine has.
 pub const ANN: u32 = 1;

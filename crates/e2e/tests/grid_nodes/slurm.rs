@@ -110,7 +110,7 @@ fn jobs_in_slurm_are_kept_by_every_controller_of_a_cluster() {
     assert_eq!(grid.state(0, &long).as_deref(), Some("unknown"));
     // A plain agent is no substitute for one that knows what is in Slurm.
     let mut agent = need::program("timeout");
-    agent.args(["5", &text(&grid.base().join("forebay")), "agent", &text(&desk.root)]);
+    agent.args(["20", &text(&grid.base().join("forebay")), "agent", &text(&desk.root)]);
     agent.args(["--slots", "1", "--cgroup", "none"]);
     let _ = run(&mut grid.cluster.hosts().command(1, &agent), LIMIT);
     let refused = grid.log(0, "controller");

@@ -140,9 +140,9 @@ impl Prometheus {
         data["result"].as_array().unwrap_or_else(|| panic!("{expression}: {data}")).clone()
     }
 
-    /// Waits until every target was scraped without a complaint.
+    /// Waits until every target was scraped without a complaint. A busy machine may answer too late once.
     fn wait_for_targets(&self) {
-        wait_until("all targets are scraped", LIMIT, || {
+        wait_until("all targets are scraped without a complaint", LIMIT, || {
             let data = self.api("/api/v1/targets?state=active");
             let targets = data["activeTargets"].as_array().unwrap();
             let faults: Vec<&str> = targets
@@ -150,8 +150,12 @@ impl Prometheus {
                 .filter_map(|target| target["lastError"].as_str())
                 .filter(|error| !error.is_empty())
                 .collect();
-            assert!(faults.is_empty(), "{faults:?}");
-            targets.len() == 7 && targets.iter().all(|target| target["health"] == "up")
+            if !faults.is_empty() {
+                println!("{faults:?}");
+            }
+            faults.is_empty()
+                && targets.len() == 7
+                && targets.iter().all(|target| target["health"] == "up")
         });
     }
 }
@@ -288,7 +292,9 @@ fn a_daemon_that_is_gone_and_a_host_that_is_unreachable_show() {
     wait_until("the host is not up", LIMIT, || {
         !prometheus.query("forebay_host_up{host=\"host2\"} == 0").is_empty()
     });
-    assert!(!prometheus.query("forebay_host_up{host=\"host1\"} == 1").is_empty());
+    wait_until("the other one is", LIMIT, || {
+        !prometheus.query("forebay_host_up{host=\"host1\"} == 1").is_empty()
+    });
     watched.forebay(&["down", &root, "--now"]).succeeds();
     wait_until("nothing answers", LIMIT, || prometheus.query("up == 0").len() == 7);
     watched.up(&[]).succeeds();

@@ -452,7 +452,7 @@ fn changes_of_jobs_and_hosts_come_as_events() {
     let mut next = site.follow(&token);
     assert_eq!(next().0, "ready");
     // The first look has nothing to compare with.
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    std::thread::sleep(std::time::Duration::from_secs(5));
     let job = site.forebay(&["submit", "--", "sleep", "600"]).output().trim().to_owned();
     let mut until = |wanted: &dyn Fn(&str, &Value) -> bool| {
         for _ in 0..200 {

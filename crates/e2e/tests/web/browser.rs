@@ -6,7 +6,7 @@ use std::time::Duration;
 use forebay_e2e::{need, run};
 use serde_json::Value;
 
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// Where pictures of pages stay, for people to look at.
 pub fn pictures() -> PathBuf {

@@ -13,7 +13,7 @@ use forebay_e2e::need;
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(180);
 
 /// A port that nobody listens at, below those that the kernel gives to connections.
 pub fn free_port() -> u16 {

@@ -127,7 +127,7 @@ fn a_key_ends_with_its_lease() {
     let orphan = client.put("there", "", Some(lease));
     assert!(matches!(orphan, Err(Error::Refused { .. })), "{orphan:?}");
 
-    let short = client.lease_grant(1).unwrap();
+    let short = client.lease_grant(5).unwrap();
     client.put("short", "", Some(short)).unwrap();
     while client.get("short").unwrap().is_some() {
         std::thread::sleep(Duration::from_millis(50));

@@ -520,7 +520,11 @@ fn a_task_is_paused_resumed_and_cancelled_also_over_a_mount() {
 #[test]
 fn the_background_drains_a_disk_by_itself() {
     let pair = Pair::new();
-    let fs = pair.open_with_both(DEFAULT_POOL);
+    let mut parts = pair.parts(&FailPoints::none());
+    // A task that has to wait looks again some time later.
+    parts.clock = Arc::new(forebay_base::time::SystemClock);
+    let fs = pair.rig.open_parts(parts);
+    fs.add_disk(&new_disk(DEFAULT_POOL), pair.second_disk(&FailPoints::none())).unwrap();
     let background = fs.fs.start_background().unwrap();
     let files = fill(&fs, fs.fileset("data"), 40);
     let number = fs.drain_disk(FIRST, None).unwrap();

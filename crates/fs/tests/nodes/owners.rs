@@ -360,7 +360,7 @@ fn names_are_not_kept_while_a_fileset_is_handed_over_and_requests_are_answered()
     let site = Site::new();
     let (one, two) = (site.join(ONE), site.join(TWO));
     let kernel = Arc::new(Forgotten::default());
-    one.set_kernel_cache(Arc::clone(&kernel) as _, Duration::from_millis(300));
+    one.set_kernel_cache(Arc::clone(&kernel) as _, Duration::from_secs(2));
     let data = one.fileset("data");
     let known = one.make_file(data, "known");
     let may_keep_name = || one.keeps_name((data, b"known"), known) != NameKept::Never;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use forebay_base::channel::{CallError, Channel, Message, ServiceId};
 use forebay_base::{ClientId, NodeId, seed};
+use forebay_node::session::Hub;
 use forebay_node::settings::{HEAD_BYTES_MAX, PAYLOAD_BYTES_MAX, Settings};
 use rand::{Rng as _, SeedableRng as _};
 
@@ -14,6 +15,11 @@ use crate::support::{Door, Noting, World, message, quick, wait_until};
 
 const CALLS: usize = 10_000;
 const THREADS: usize = 16;
+
+/// Calls of a node that have not been answered.
+fn waiting_calls(node: &Hub) -> usize {
+    node.sessions().iter().map(|session| session.figures.waiting_calls).sum()
+}
 
 /// Calls of many threads while `during` goes on; every answer is the right one.
 fn storm(
@@ -115,8 +121,7 @@ fn large_messages_arrive_whole_and_too_large_ones_are_refused() {
         let request = Message { head, payload };
         assert!(channel.call(request.clone()).unwrap() == request, "round {round}");
     }
-    let connections = server.sessions()[0].figures.connections;
-    assert_eq!(connections, 3, "bulk has connections of its own");
+    wait_until("bulk has connections of its own", || server.sessions()[0].figures.connections == 3);
     let too_large = Message { head: vec![0; HEAD_BYTES_MAX + 1], payload: vec![] };
     assert!(matches!(channel.call(too_large), Err(CallError::Refused(_))));
     let too_large = Message { head: vec![], payload: vec![0; PAYLOAD_BYTES_MAX + 1] };
@@ -204,7 +209,7 @@ fn bytes_in_flight_are_bounded() {
 fn a_call_that_was_given_up_is_not_carried_out_later() {
     let world = World::new();
     let service = Noting::echo();
-    let settings = Settings { session_grace: Duration::from_millis(1500), ..quick() };
+    let settings = Settings { session_grace: Duration::from_secs(4), ..quick() };
     let server = world.node((1, 1), vec![(ServiceId::Files, service.clone())], settings.clone());
     let client = world.node((2, 4), vec![], settings);
     let proxy = Proxy::to(server.address().to_string());
@@ -242,7 +247,7 @@ fn calls_to_files_of_a_dead_node_end_when_others_own_them_and_those_to_its_disks
     std::thread::scope(|scope| {
         let [files, disks] = [ServiceId::Files, ServiceId::Disks]
             .map(|service| scope.spawn(move || channel(service).call(message("under way"))));
-        std::thread::sleep(Duration::from_millis(200));
+        wait_until("both wait", || waiting_calls(&client) == 2);
         world.book.remove(1);
         std::thread::sleep(Duration::from_millis(600));
         assert!(!files.is_finished(), "it may still be the owner when it comes back");
@@ -272,7 +277,7 @@ fn calls_to_a_node_that_was_dead_end_at_once_when_it_has_started_again() {
     proxy.stall();
     std::thread::scope(|scope| {
         let call = scope.spawn(|| channel.call(message("under way")));
-        std::thread::sleep(Duration::from_millis(200));
+        wait_until("it waits", || waiting_calls(&client) == 1);
         world.book.remove(1);
         std::thread::sleep(Duration::from_millis(600));
         assert!(!call.is_finished(), "its disks may still do what they were told");
