@@ -113,6 +113,18 @@ fn a_place_for_checkpoints_that_was_removed_is_made_again_for_jobs_and_for_the_r
 }
 
 #[test]
+fn orphans_go_from_hosts_that_can_look_while_another_one_cannot() {
+    let folder = scratch_folder();
+    let work = folder.path().join("w-{host}");
+    let settings = format!("{STEADY}reap_interval = \"1 s\"\n");
+    let _grid = Fixture::start_with(2, &settings, &["--work", work.to_str().unwrap()]);
+    std::fs::rename(folder.path().join("w-h1"), folder.path().join("unmounted")).unwrap();
+    let orphan = folder.path().join("w-h2/job-4711");
+    std::fs::create_dir(&orphan).unwrap();
+    wait_until("the orphan is gone", LIMIT, || !orphan.exists());
+}
+
+#[test]
 fn checkpoints_beyond_the_setting_are_refused_with_its_name_and_the_job_goes_on() {
     let folder = scratch_folder();
     let above = folder.path().join("checkpoints");
@@ -120,12 +132,13 @@ fn checkpoints_beyond_the_setting_are_refused_with_its_name_and_the_job_goes_on(
     let grid = Fixture::start_with(1, &settings, &["--checkpoints", above.to_str().unwrap()]);
     let variable = format!("FOREBAY={}", forebay().display());
     let script = "head -c 2000000 /dev/zero >\"$WORK/big\"; $FOREBAY checkpoint done big --wait; \
-                  rm \"$WORK/big\"; echo x >\"$WORK/small\"; $FOREBAY checkpoint done small --wait; \
+                  echo $? >code; $FOREBAY checkpoint has big || echo missing >code; rm \"$WORK/big\"; echo x >\"$WORK/small\"; $FOREBAY checkpoint done small --wait; \
                   $FOREBAY checkpoint list";
     let job = grid.submit(&["--checkpoint", "--env", &variable], script);
     wait_until("the job has ended", LIMIT, || grid.state(&job) == "done");
     let said = grid.forebay(&["output", &job]).output();
     assert!(said.contains("1 MiB of checkpoint_bytes_max"), "{said}");
+    assert_eq!(read(&grid, "code"), "2\n", "who waits is told that it is not safe");
     assert!(said.contains("shipped: checkpoint 1.1 after step small: "), "{said}");
 }
 

@@ -23,7 +23,6 @@ use super::vigil::Vigil;
 use super::watchdog::Watchdog;
 use super::{Agent, CONNECT_PAUSE_MS, Input, Settings, Unsent, load, metrics};
 use crate::area::{self, place};
-use crate::causes::chain;
 use crate::cgroup::{self, Found, Parent, Places};
 use crate::checkpoint;
 use crate::cluster::Cluster;
@@ -126,10 +125,7 @@ fn make_checkpoint_place(settings: &Settings) -> Result<()> {
         let _ = std::fs::remove_file(&mark);
         return Ok(());
     };
-    // It is made again when orphans are looked for, and when a job needs it.
-    if let Err(error) = checkpoint::make_place(place) {
-        tracing::warn!("there is no place for checkpoints yet: {}", chain(&error));
-    }
+    checkpoint::make_place(place)?;
     files::replace(&mark, place.as_os_str().as_encoded_bytes())?;
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     std::fs::set_permissions(&mark, readable).with_context(|| mark.display().to_string())

@@ -252,6 +252,29 @@ fn a_checkpoint_counts_once_another_host_has_copied_it_and_until_then_the_former
 }
 
 #[test]
+fn records_that_cannot_be_read_cost_a_full_copy_and_no_checkpoint() {
+    let hosts = Hosts::new(Bounds { elsewhere: true, ..ROOMY });
+    let setup = hosts.start("a", 1).unwrap();
+    let [a, b, c] = ["a", "b", "c"].map(|name| name.parse::<HostName>().unwrap());
+    hosts.write("a", "file", "first");
+    hosts.wait();
+    let first = hosts.take("a", "one").number;
+    ship::ship_pending(&hosts.work("a"), &setup).unwrap();
+    keep::keep(&hosts.shelf().folder, first, &a, &b).unwrap();
+    // The node died that had copied it.
+    for record in [hosts.shelf().manifest(first), hosts.shelf().kept_file(first)] {
+        std::fs::write(record, "").unwrap();
+    }
+    std::fs::remove_file(hosts.shelf().objects().join("1.1-0")).unwrap();
+    let taken = hosts.take("a", "two");
+    assert_eq!(taken.changed_files, 1, "what was shipped may be lost");
+    ship::ship_pending(&hosts.work("a"), &setup).unwrap();
+    keep::keep(&hosts.shelf().folder, taken.number, &a, &c).unwrap();
+    let latest = hosts.shelf().latest(true).unwrap();
+    assert!(latest[0].counts && latest[0].number == taken.number, "{latest:?}");
+}
+
+#[test]
 fn paths_of_any_bytes_are_read_back_and_none_leads_out_of_the_area() {
     for bytes in [&b"a/b c"[..], b"100%", b"\xff\xfe/x", "ä\n".as_bytes(), b"%41"] {
         let path = Path::new(std::ffi::OsStr::from_bytes(bytes));
