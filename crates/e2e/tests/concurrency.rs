@@ -53,7 +53,7 @@ fn everything_at_once_survives_constant_eviction_and_commits() {
     }
 }
 
-const RUN_TIME: Duration = Duration::from_secs(15);
+const RUN_TIME: Duration = Duration::from_secs(10);
 /// Longest time for one operation, on a machine that does much else.
 const STEP_LIMIT: Duration = Duration::from_secs(30);
 const THREADS: usize = 6;

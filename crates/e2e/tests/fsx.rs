@@ -9,7 +9,7 @@ use forebay_e2e::suite::{self, FSX_COMMON, FSX_RARE};
 use forebay_e2e::{Mounted, Placement, on_every_way, on_native, seed, setting};
 
 /// Operations of one run, unless `FOREBAY_E2E_FSX_OPERATIONS` says otherwise.
-const OPERATIONS: u64 = 50_000;
+const OPERATIONS: u64 = 25_000;
 
 /// A mapping and the file are one without msync(2); with it the disk sets the pace, not the file system.
 const WITHOUT_MSYNC: &str = "nomsyncafterwrite = true\n";

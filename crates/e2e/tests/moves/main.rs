@@ -46,7 +46,7 @@ fn fsx_finds_every_byte_while_files_are_moved_beneath_it() {
     let seed = seed("moves");
     for placement in [Placement::Direct, Placement::Served] {
         let site = Site::make(placement);
-        let operations = setting("FOREBAY_E2E_FSX_OPERATIONS", 50_000) / 2;
+        let operations = setting("FOREBAY_E2E_FSX_OPERATIONS", 25_000);
         // A file can be moved whenever it is closed.
         let often_closed = FSX_COMMON.replace("close_open = 1", "close_open = 20");
         while_moved(&site, seed, true, |_| {
