@@ -24,6 +24,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How much longer than a measurement the pause after it is.
 const SHARE: u32 = 100;
 
+/// And at most so long: a file system that did not answer for minutes leaves areas unbounded no longer than this.
+const REST_MAX: Duration = Duration::from_secs(600);
+
 /// Measures the areas of what it is told.
 #[derive(Default)]
 pub struct Space {
@@ -80,7 +83,8 @@ impl Space {
             if let Some(job) = self.lock().get_mut(&run) {
                 job.due_ms = uptime_ms() + AGAIN_MS;
             }
-            std::thread::sleep(Duration::from_millis(took_ms) * SHARE);
+            let rest = Duration::from_millis(took_ms) * SHARE;
+            std::thread::sleep(rest.min(REST_MAX));
         }
     }
 
