@@ -12,9 +12,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 use forebay_base::Clock as _;
 use forebay_base::time::SystemClock;
-use forebay_engine::checkpoint::setup_of;
 use forebay_engine::checkpoint::ship::{self, Until};
 use forebay_engine::checkpoint::snapshot::{self, Taken};
+use forebay_engine::checkpoint::{Shelf, setup_of};
 use serde::{Deserialize, Serialize};
 
 use crate::output::chain;
@@ -206,24 +206,28 @@ pub fn take(job: &Job, step: &str, wait: Wait) -> Result<Option<Taken>> {
     if let Some(trouble) = ship::trouble(&job.work)? {
         note!("forebay: checkpoint {}: {}", trouble.number, trouble.reason);
     }
-    let taken = match snapshot::take(&job.work, &setup, step, &SystemClock) {
-        Ok(taken) => taken,
-        Err(error) if wait == Wait::UntilShipped => {
-            return Err(error.context(format!("no checkpoint was taken after step {step}")));
+    let snapshot = || snapshot::take(&job.work, &setup, step, &SystemClock);
+    if wait == Wait::UntilShipped {
+        let taken = ship::patiently(SystemClock.instant(), snapshot)
+            .with_context(|| format!("no checkpoint was taken after step {step}"))?;
+        let shipped = ship::run(&job.work, Until::Waited);
+        // A later one of a step beside this one holds the same.
+        let latest = Shelf::at(&setup.place).latest(setup.bounds.elsewhere)?;
+        if !latest.iter().any(|summary| summary.counts && summary.number >= taken.number) {
+            shipped.with_context(|| format!("checkpoint {}", taken.number))?;
+            let trouble = ship::trouble(&job.work)?.map(|trouble| trouble.reason);
+            let why = trouble.unwrap_or_else(|| "it is not safe yet".to_owned());
+            bail!("checkpoint {}: {why}", taken.number);
         }
+        return Ok(Some(taken));
+    }
+    let taken = match snapshot() {
+        Ok(taken) => taken,
         Err(error) => {
             note!("forebay: no checkpoint was taken after step {step}: {}", chain(&error));
             return Ok(None);
         }
     };
-    if wait == Wait::UntilShipped {
-        let number = taken.number;
-        ship::run(&job.work, Until::Waited).with_context(|| format!("checkpoint {number}"))?;
-        if let Some(trouble) = ship::trouble(&job.work)? {
-            bail!("checkpoint {}: {}", trouble.number, trouble.reason);
-        }
-        return Ok(Some(taken));
-    }
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["checkpoint", "ship"]).stdin(Stdio::null());
     // The streams of the job are not kept open by it.

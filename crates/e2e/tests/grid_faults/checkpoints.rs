@@ -104,9 +104,10 @@ fn a_place_for_checkpoints_that_was_removed_is_made_again_for_jobs_and_for_the_r
     let settings = format!("{STEADY}reap_interval = \"1 s\"\n");
     let grid = Fixture::start_with(1, &settings, &["--checkpoints", above.to_str().unwrap()]);
     let variable = format!("FOREBAY={}", forebay().display());
-    std::fs::remove_dir_all(&above).unwrap();
-    wait_until("hosts that look for orphans make it again", LIMIT, || !entries(&above).is_empty());
-    std::fs::remove_dir_all(&above).unwrap();
+    let place = place(&above);
+    std::fs::remove_dir_all(&place).unwrap();
+    wait_until("hosts that look for orphans make it again", LIMIT, || place.is_dir());
+    std::fs::remove_dir_all(&place).unwrap();
     let script = "echo x >\"$WORK/x\"; $FOREBAY checkpoint done one --wait";
     let job = grid.submit(&["--checkpoint", "--env", &variable], script);
     wait_until("the job has ended", LIMIT, || grid.state(&job) == "done");

@@ -206,10 +206,12 @@ impl Shared {
         match last_said(&due.which.run) {
             Ok(Some(said)) => {
                 let Which { task, attempt, is_started, .. } = due.which;
-                if said.started && !is_started {
+                let has_started = said.started;
+                let end = said.into_end();
+                // That it was about to start is said before; that the host could not start it means that nothing ran.
+                if has_started && !is_started && !end.is_unable() {
                     let _ = self.inputs.send(Input::Started { task, attempt, pid: None });
                 }
-                let end = said.into_end();
                 let _ = self.inputs.send(Input::Ended { task, attempt, end });
                 return true;
             }

@@ -18,10 +18,14 @@ pub fn keep(folder: &Path, number: Number, job_host: &HostName, host: &HostName)
     let manifest = shelf.read(number)?;
     let mut before = Kept::default();
     for earlier in shelf.numbers()?.into_iter().filter(|earlier| *earlier <= number) {
-        // What cannot be read says nothing: all is copied then.
-        if let Ok(Some(kept)) = shelf.kept(earlier) {
-            before = kept;
-            break;
+        match shelf.kept(earlier) {
+            Ok(None) => {}
+            Ok(Some(kept)) => {
+                before = kept;
+                break;
+            }
+            // It may have said otherwise than those before it: all is copied.
+            Err(_) => break,
         }
     }
     let mut kept = Kept { host: host.to_string(), ..Kept::default() };

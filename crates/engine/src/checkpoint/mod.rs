@@ -411,12 +411,18 @@ pub fn make_place(place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes the place again if somebody has removed it.
+/// Makes the place again if somebody has removed it from the folder above it. Where that is missing, too, its file system may not be
+/// mounted now.
 ///
 /// # Errors
-/// As [`make_place`].
+/// As [`make_place`], and if there is no folder above it.
 pub fn make_place_if_missing(place: &Path) -> Result<()> {
-    if place.is_dir() { Ok(()) } else { make_place(place) }
+    if place.is_dir() {
+        return Ok(());
+    }
+    let above = place.parent().unwrap_or(place);
+    anyhow::ensure!(above.is_dir(), "--checkpoints {}: it is not there", above.display());
+    make_place(place)
 }
 
 /// Has the names in a folder survive a crash once this returns.

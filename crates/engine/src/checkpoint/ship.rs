@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use forebay_base::time::SystemClock;
@@ -33,8 +33,8 @@ const KEEP_AGAIN: Duration = Duration::from_secs(5);
 /// For how long a command that waits has others asked.
 const KEEP_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a snapshot is tried to be shipped to a place that is out of reach, as while another node takes it over.
-const SHIP_TRIES: u32 = 30;
+/// For how long it is tried to ship what waits to a place that is out of reach, as while another node takes it over.
+const SHIP_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long after it is tried again.
 const SHIP_AGAIN: Duration = Duration::from_secs(1);
@@ -73,29 +73,34 @@ pub enum Until {
 /// If the work area cannot be read, or what was waited for does not count yet. What could not be shipped is in [`trouble`].
 pub fn run(work: &Path, until: Until) -> Result<()> {
     let setup = super::setup_of(work)?.context("this job has no place for checkpoints")?;
-    let own = work.join(FOLDER);
-    if until == Until::Done {
-        let waiting = File::create(own.join("waiting"))?;
-        match rustix::fs::flock(&waiting, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => return Ok(()),
-            waits => waits?,
-        }
-        // Held while this one waits for its turn only.
-        let lock = lock(work)?;
-        drop(waiting);
-        return to_the_end(work, &setup, until, &lock);
+    if until == Until::Waited {
+        return to_the_end(work, &setup, until, lock(work)?);
     }
-    to_the_end(work, &setup, until, &lock(work)?)
+    let Some(waiting) = next_turn(work)? else { return Ok(()) };
+    // Held while this one waits for its turn only.
+    let turn = lock(work)?;
+    drop(waiting);
+    to_the_end(work, &setup, until, turn)
 }
 
+/// The right to be the next one in the background; none if another process has it, which will see everything that is there now.
+fn next_turn(work: &Path) -> Result<Option<File>> {
+    let waiting = File::create(work.join(FOLDER).join("waiting"))?;
+    match rustix::fs::flock(&waiting, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        waits => Ok(waits.map(|()| Some(waiting))?),
+    }
+}
+
+/// The right to ship, which one process has at a time: for as long as it takes to ship what waits and to have it copied once.
 fn lock(work: &Path) -> Result<File> {
     let lock = File::create(work.join(FOLDER).join("shipping"))?;
     rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
     Ok(lock)
 }
 
-fn to_the_end(work: &Path, setup: &Setup, until: Until, _lock: &File) -> Result<()> {
-    let begun = SystemClock.instant();
+fn to_the_end(work: &Path, setup: &Setup, until: Until, mut turn: File) -> Result<()> {
+    let mut hindered: Option<Instant> = None;
     loop {
         ship_all(work, setup)?;
         let mut latest = None;
@@ -113,11 +118,23 @@ fn to_the_end(work: &Path, setup: &Setup, until: Until, _lock: &File) -> Result<
                 if let Some(number) = latest {
                     note(work, number, &format!("{error:#}"))?;
                 }
-                let waited = SystemClock.instant().saturating_duration_since(begun);
+                let since = *hindered.get_or_insert_with(|| SystemClock.instant());
+                let waited = SystemClock.instant().saturating_duration_since(since);
                 if until == Until::Waited && waited >= KEEP_PATIENCE {
                     return Err(error);
                 }
+                let waiting = match until {
+                    Until::Waited => None,
+                    Until::Done => match next_turn(work)? {
+                        None => return Ok(()),
+                        waiting => waiting,
+                    },
+                };
+                // Who is waited for ships meanwhile, and need not wait for as long as this one is hindered.
+                drop(turn);
                 std::thread::sleep(KEEP_AGAIN);
+                turn = lock(work)?;
+                drop(waiting);
             }
         }
     }
@@ -141,9 +158,10 @@ pub(super) fn ship_pending(work: &Path, setup: &Setup) -> Result<()> {
 }
 
 fn ship_all(work: &Path, setup: &Setup) -> Result<()> {
+    let begun = SystemClock.instant();
     for number in pending(work)? {
         let folder = pending_folder(work).join(number.to_string());
-        match ship_patiently(&folder, number, setup) {
+        match patiently(begun, || ship(&folder, number, setup)) {
             Ok(()) => forget_trouble(work),
             Err(error) => note(work, number, &format!("{error:#}"))?,
         }
@@ -161,22 +179,26 @@ fn forget_trouble(work: &Path) {
     let _ = std::fs::remove_file(work.join(FOLDER).join("status.json"));
 }
 
-/// Ships one snapshot, again while the place is out of reach.
-fn ship_patiently(folder: &Path, number: Number, setup: &Setup) -> Result<()> {
-    for _ in 1..SHIP_TRIES {
-        match ship(folder, number, setup) {
-            Err(error) if number_of(&error).is_some_and(is_short_outage) => {
+/// Does something again while a file system is out of reach, but not for long after `begun`.
+///
+/// # Errors
+/// What the last attempt says.
+pub fn patiently<T>(begun: Instant, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    loop {
+        let result = attempt();
+        let waited = SystemClock.instant().saturating_duration_since(begun);
+        match result {
+            Err(error) if is_short_outage(&error) && waited < SHIP_PATIENCE => {
                 std::thread::sleep(SHIP_AGAIN);
             }
-            shipped => return shipped,
+            result => return result,
         }
     }
-    ship(folder, number, setup)
 }
 
 /// What a file system says while another node takes it over.
-fn is_short_outage(number: i32) -> bool {
-    is_out_of_reach(number) || number == libc::EIO
+fn is_short_outage(error: &anyhow::Error) -> bool {
+    number_of(error).is_some_and(|number| is_out_of_reach(number) || number == libc::EIO)
 }
 
 /// Ships one snapshot.
@@ -221,7 +243,7 @@ pub(super) fn write_object(to: &Path, from: &File, bytes: u64) -> Result<()> {
 
 /// Refuses what would exceed the bounds of the job or of its user.
 fn check_bounds(shelf: &Shelf, manifest: &Manifest, setup: &Setup) -> Result<()> {
-    let more = manifest.changed_bytes;
+    let more = manifest.changed_bytes.saturating_sub(shipped_bytes(shelf, manifest));
     let own = shelf.bytes()?.saturating_add(more);
     let most = setup.bounds.job_bytes_max;
     if own > most {
@@ -243,6 +265,16 @@ fn check_bounds(shelf: &Shelf, manifest: &Manifest, setup: &Setup) -> Result<()>
         );
     }
     Ok(())
+}
+
+/// Bytes of the new objects of a checkpoint that lie there already, from an attempt to ship it before.
+fn shipped_bytes(shelf: &Shelf, manifest: &Manifest) -> u64 {
+    let own = format!("{}-", manifest.number);
+    let new = manifest.objects().filter(|(object, _)| object.starts_with(&own));
+    let is_there = |object: &str, bytes: u64| {
+        std::fs::metadata(shelf.objects().join(object)).is_ok_and(|about| about.len() == bytes)
+    };
+    new.filter(|(object, bytes)| is_there(object, *bytes)).map(|(_, bytes)| bytes).sum()
 }
 
 /// Bytes of the checkpoints of all jobs of whoever owns `folder`.

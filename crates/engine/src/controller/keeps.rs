@@ -54,8 +54,10 @@ impl Keeps {
             return refused(RefusalKind::TooMany, "other checkpoints are being copied");
         }
         let others: Vec<&HostName> = hosts.iter().filter(|host| **host != job_host).collect();
-        // Who asks again gets another host: the one before may have no place for checkpoints.
-        let chosen = task.job.0.wrapping_add(self.next).checked_rem(others.len() as u64);
+        // Who asks again gets another host sooner or later: the one before may have no place for checkpoints. Mixed, so that jobs
+        // which ask in turn do not get the same one each time.
+        let mixed = (task.job.0 ^ self.next).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let chosen = mixed.checked_rem(others.len() as u64);
         let Some(place) = chosen.and_then(|place| usize::try_from(place).ok()) else {
             return refused(RefusalKind::WrongState, "no other host is connected");
         };

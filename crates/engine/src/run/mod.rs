@@ -83,6 +83,11 @@ pub enum End {
 }
 
 impl End {
+    /// Whether nothing of it ran, as the host could not start it.
+    pub fn is_unable(&self) -> bool {
+        matches!(self, End::Lost(Loss::Unable(_)))
+    }
+
     /// It was not started, as it cannot be.
     pub fn not_started(error: &anyhow::Error) -> End {
         End::Exited { exit: Exit::NotStarted(short_reason(chain(error))), usage: None }

@@ -98,6 +98,8 @@ pub struct Beginning {
     /// Has a byte for each signal that nobody has looked at.
     signalled: PipeReader,
     lease_over: AtomicBool,
+    /// Nothing of the last job is left.
+    has_ended: AtomicBool,
 }
 
 impl Beginning {
@@ -117,6 +119,7 @@ impl Beginning {
             stage: Mutex::new(Stage::Free),
             signalled,
             lease_over: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
         });
         let watched = Arc::clone(&beginning);
         std::thread::Builder::new()
@@ -155,6 +158,11 @@ impl Beginning {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
     }
 
+    /// Nothing of the job is left, and none follows: no lease ends this process any more.
+    pub fn end(&self) {
+        self.has_ended.store(true, Ordering::SeqCst);
+    }
+
     /// Whether the lease was over before the job had ended.
     pub fn is_lease_over(&self) -> bool {
         self.lease_over.load(Ordering::SeqCst)
@@ -166,6 +174,9 @@ impl Beginning {
         });
         let set = |uptime_ms| deadline.as_ref().map(|deadline| deadline.set(uptime_ms));
         loop {
+            if self.has_ended.load(Ordering::SeqCst) {
+                return;
+            }
             let (until, now) = (self.lease.until_ms(), uptime_ms());
             if until <= now {
                 let _ = set(now + SEEN_MS);

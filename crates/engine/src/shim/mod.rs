@@ -184,7 +184,10 @@ impl Shim {
             }
         };
         match task.allocation {
-            Some(_) => allocation::say_end(log, run, &end, allocation::END_AGAIN),
+            Some(_) => {
+                self.beginning.end();
+                allocation::say_end(log, run, &end, allocation::END_AGAIN)
+            }
             None => log.say_end(&end),
         }
     }

@@ -201,7 +201,7 @@ impl Shared {
         let health = Health { ready: why.is_none(), why, address: self.task.address.clone() };
         if state.told.as_ref() == Some(&health) {
             // What could not be written, or was lost with the node that had its name, is written again.
-            if health.ready && !self.has_address(state) {
+            if health.ready && self.is_address_missing() {
                 self.publish_address(state);
             }
             return;
@@ -249,11 +249,14 @@ impl Shared {
         }
     }
 
-    /// Whether the file is what was written here, if there is to be one.
-    fn has_address(&self, state: &State) -> bool {
-        let Some(path) = self.address_file() else { return true };
-        let there = self.account.act(|| std::fs::read(path).ok());
-        state.address.is_some() && there.is_ok_and(|there| there == state.address)
+    /// Whether there is to be a file, and it is not there or empty.
+    fn is_address_missing(&self) -> bool {
+        let Some(path) = self.address_file() else { return false };
+        let about = self.account.act(|| std::fs::metadata(path));
+        about.is_ok_and(|about| match about {
+            Ok(about) => about.len() == 0,
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        })
     }
 
     /// Removes the file again, if it is what was written here.

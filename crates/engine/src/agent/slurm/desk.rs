@@ -24,7 +24,7 @@ use super::{Start, name_of};
 use crate::agent::crew::Crew;
 use crate::agent::{End, Input};
 use crate::area::{self, Left};
-use crate::causes::chain;
+use crate::causes::{chain, number_of};
 use crate::run::{Task, uptime_ms};
 use crate::user::account_of;
 
@@ -33,6 +33,8 @@ const SUBMISSIONS: usize = 4;
 const CONTROLS: usize = 2;
 /// How often files are looked at and Slurm is asked, in milliseconds, and how much longer than that takes the pause is.
 const FILES_MS: u64 = 250;
+/// How long after an order could not be written it is tried again.
+const ORDERS_MS: u64 = 1_000;
 const ASK_MS: u64 = 1_000;
 const SILENT_MS: u64 = 3_000;
 const SHARE: u64 = 20;
@@ -88,6 +90,7 @@ pub struct Desk {
     is_asking: bool,
     next_ask_ms: u64,
     next_files_ms: u64,
+    next_orders_ms: u64,
     is_silent: bool,
 }
 
@@ -112,6 +115,7 @@ impl Desk {
             is_asking: false,
             next_ask_ms: 0,
             next_files_ms: 0,
+            next_orders_ms: 0,
             is_silent: false,
         })
     }
@@ -232,15 +236,33 @@ impl Desk {
         }
     }
 
-    /// Writes the orders of a start, the oldest first. Those that cannot be written now are tried again at the next look.
+    /// Writes the orders of a start, the oldest first. Those that cannot be written now are tried again later. A file that is gone
+    /// holds its holder's lease no longer, and no order of it is of use.
     fn write_orders(&mut self, start: Start) -> Result<()> {
         let (place, name) = (&self.place, name_of(start));
-        let Some(kept) = self.kept.get_mut(&start) else { return Ok(()) };
+        let Some(kept) = self.kept.get_mut(&start).filter(|kept| !kept.held.has_ended) else {
+            return Ok(());
+        };
         while let Some(order) = kept.unwritten.first() {
-            place.order(&name, order)?;
+            match place.order(&name, order) {
+                Err(error) if number_of(&error) != Some(libc::ENOENT) => return Err(error),
+                Err(error) => tracing::warn!(order, "a job in Slurm gets no order: {error:#}"),
+                Ok(()) => {}
+            }
             kept.unwritten.remove(0);
         }
         Ok(())
+    }
+
+    /// Tries the orders again that could not be written, until one still cannot.
+    fn write_late_orders(&mut self, now_ms: u64) {
+        if now_ms < self.next_orders_ms {
+            return;
+        }
+        let is_late = |(_, kept): &(&Start, &Kept)| !kept.unwritten.is_empty();
+        let late: Vec<Start> = self.kept.iter().filter(is_late).map(|(start, _)| *start).collect();
+        let _ = late.into_iter().try_for_each(|start| self.write_orders(start));
+        self.next_orders_ms = uptime_ms() + ORDERS_MS;
     }
 
     /// Has the holder of a start that Slurm has given up end its job.
@@ -249,8 +271,11 @@ impl Desk {
         if self.kept.get(&start).is_some_and(|kept| !has_said(kept)) {
             self.order(start, END);
         }
-        if let Some(kept) = self.kept.get_mut(&start).filter(|kept| kept.unwritten.is_empty()) {
+        let Some(kept) = self.kept.get_mut(&start) else { return };
+        if kept.unwritten.is_empty() {
             kept.held.fenced(uptime_ms());
+        } else {
+            kept.held.note("its holder cannot be told to end yet: its orders cannot be written");
         }
     }
 
@@ -350,7 +375,7 @@ impl Desk {
             let Ok(said) = self.place.said(&name_of(*start)) else { continue };
             let was_started = kept.held.started;
             let end = kept.held.hear(said);
-            if kept.held.started && !was_started {
+            if kept.held.started && !was_started && !end.as_ref().is_some_and(End::is_unable) {
                 let (task, attempt) = *start;
                 let _ = self.inputs.send(Input::Started { task, attempt, pid: None });
             }
@@ -364,10 +389,9 @@ impl Desk {
     /// Carries out what is due.
     fn act(&mut self) {
         let now_ms = uptime_ms();
+        self.write_late_orders(now_ms);
         let starts: Vec<Start> = self.kept.keys().copied().collect();
         for start in starts {
-            // That they are late was said when the first one failed.
-            let _ = self.write_orders(start);
             let (place, name) = (&self.place, name_of(start));
             let Some(kept) = self.kept.get_mut(&start) else { continue };
             let due = kept.held.due(now_ms, || place.log(&name));

@@ -242,6 +242,11 @@ impl Held {
         self.sent_ms < asked_ms
     }
 
+    /// What hinders its end, in words.
+    pub fn note(&mut self, why: &str) {
+        why.clone_into(&mut self.note);
+    }
+
     /// What Slurm says of it, in words, if that was not told yet.
     pub fn fresh_note(&mut self) -> Option<String> {
         (self.note != self.told).then(|| {
