@@ -1,6 +1,6 @@
 //! Hosts that are rebooted, that are away for too long, and settings that are read again.
 
-use forebay_e2e::wait_until;
+use forebay_e2e::{Mounted, Placement, run, wait_until};
 use rustix::process::Signal;
 
 use crate::fixture::{Fixture, LIMIT, SHORT, STEADY};
@@ -121,6 +121,29 @@ fn a_host_that_cannot_make_work_areas_ends_no_job() {
     std::fs::rename(&aside, &work).expect("gives it back");
     grid.wait_for(&job, "done");
     assert_eq!(std::fs::read_to_string(grid.jobs.join("ran")).expect("reads"), "ran\n");
+}
+
+#[test]
+fn a_host_on_which_a_file_system_does_not_answer_ends_no_job() {
+    let mounted = Mounted::start(Placement::Served);
+    let grid = Fixture::start(1, "");
+    let mut command = grid.command(&["submit", "--hold", "--", "touch", "ran"]);
+    let job = run(command.current_dir(mounted.data()), LIMIT).output().trim().to_owned();
+    // Its daemon is dead and its mount is there: the output of the job cannot be opened.
+    mounted.daemon().expect("the daemon runs").kill();
+    grid.forebay(&["release", &job]).succeeds();
+    wait_until("it was tried twice", LIMIT, || grid.history(&job).len() >= 2);
+    let first = &grid.history(&job)[0];
+    let why = first["loss"]["unable"].as_str().unwrap_or_default();
+    assert!(why.contains("Transport endpoint is not connected"), "{first}");
+    // While nothing is mounted there is no directory for it, which would be its own fault.
+    grid.forebay(&["hold", &job]).succeeds();
+    grid.wait_for(&job, "held");
+    mounted.detach();
+    mounted.mount();
+    grid.forebay(&["release", &job]).succeeds();
+    grid.wait_for(&job, "done");
+    assert!(mounted.data().join("ran").exists());
 }
 
 #[test]
