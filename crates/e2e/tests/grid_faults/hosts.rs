@@ -135,7 +135,7 @@ fn a_host_on_which_a_file_system_does_not_answer_ends_no_job() {
     wait_until("it was tried twice", LIMIT, || grid.history(&job).len() >= 2);
     let first = &grid.history(&job)[0];
     let why = first["loss"]["unable"].as_str().unwrap_or_default();
-    assert!(why.contains("Transport endpoint is not connected"), "{first}");
+    assert!(why.contains("cannot open the output"), "{first}");
     // While nothing is mounted there is no directory for it, which would be its own fault.
     grid.forebay(&["hold", &job]).succeeds();
     grid.wait_for(&job, "held");
