@@ -32,6 +32,7 @@ pub use hosts::Hosts;
 pub use loop_disk::LoopDisk;
 pub use mounted::{Mounted, Native, Placement, Transport};
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Makes two tests of one function that takes a `&Mounted` and its [`Placement`]: one on the direct path
@@ -90,6 +91,15 @@ macro_rules! on_native {
             })+
         }
     };
+}
+
+/// Has threads stop when it goes, also by a panic: the scope that they belong to would wait for them otherwise.
+pub struct StopOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Waits until `condition` holds, and panics with `what` when it does not within `limit`.

@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use forebay_e2e::suite::passes_pjdfstest;
 use forebay_e2e::{Cluster, need, run, setting, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
-
-use forebay_e2e::suite::passes_pjdfstest;
 
 const LIMIT: Duration = Duration::from_secs(120);
 const SUITE_LIMIT: Duration = Duration::from_secs(500);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_e2e::mounted::EVERY_WAY;
-use forebay_e2e::{Mounted, Placement, Transport, seed, setting};
+use forebay_e2e::{Mounted, Placement, StopOnDrop, Transport, seed, setting};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
 use load::Writer;
@@ -49,14 +49,6 @@ fn under_load(grid: &Mounted, writers: &mut [Writer], end: impl FnOnce()) {
         scope.spawn(|| storm(&grid.work(), &stop));
         end();
     });
-}
-
-struct StopOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Temporary files as analytics programs make them, in the scratch fileset.

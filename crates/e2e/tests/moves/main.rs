@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use forebay_e2e::suite::{self, FSX_COMMON, FSX_RARE};
-use forebay_e2e::{Placement, seed, setting};
+use forebay_e2e::{Placement, StopOnDrop, seed, setting};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
 use mover::{Done, Mover, Site};
@@ -165,14 +165,6 @@ impl<'a> Keeper<'a> {
         site.grid.mount();
         self.check();
         done
-    }
-}
-
-struct StopOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -18,6 +18,7 @@ use forebay_process::user::{Account, is_root};
 use rustix::fs::OFlags;
 
 use crate::area::tree;
+use crate::checkpoint::sync_folder;
 use crate::files::folder;
 use crate::home::GridHome;
 use crate::run::{Said, Task};
@@ -87,6 +88,9 @@ impl Place {
         let mut order = serde_json::to_vec(task)?;
         order.push(b'\n');
         file.write_all(&order).with_context(shown)?;
+        if is_root() {
+            fchown(&file, Some(account.uid), Some(account.gid)).with_context(shown)?;
+        }
         file.sync_all().with_context(shown)?;
         let orders = self.orders(run);
         let mut options = File::options();
@@ -94,17 +98,13 @@ impl Place {
         std::fs::set_permissions(&orders, std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
         made.sync_all()?;
         if is_root() {
-            let (user, group) = (Some(account.uid), Some(account.gid));
-            fchown(&file, user, group).with_context(shown)?;
             // Last: until then nobody else can change anything in it.
+            let (user, group) = (Some(account.uid), Some(account.gid));
             std::os::unix::fs::chown(&path, user, group).with_context(shown)?;
-            // The holder could not begin if the folder were root's again.
-            file.sync_all().with_context(shown)?;
         }
-        for folder in [path.as_path(), &self.0] {
-            File::open(folder).and_then(|folder| folder.sync_all()).with_context(shown)?;
-        }
-        Ok(())
+        // The holder could not begin if the folder were root's again.
+        sync_folder(&path)?;
+        sync_folder(&self.0)
     }
 
     /// Whether a holder has begun with a run.
